@@ -2,9 +2,7 @@
 // Connections where memory cannot be had at some moment: whatever was begun ends one way or the other, and takes no
 // descriptor along. One allocation after the other fails, of one thread alone.
 #include <atomic>
-#include <condition_variable>
 #include <future>
-#include <mutex>
 
 #include "provider/connect/call.h"
 #include "provider/connect/listener.h"
@@ -13,10 +11,11 @@
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/process/cm_loop.h"
 #include "provider/progress/io_scratch.h"
+#include "tests/unit/provider/awaitable.h"
 #include "tests/unit/provider/connect/loopback.h"
-#include "tests/unit/provider/connect/manual/manual_rig.h"
+#include "tests/unit/provider/connect/manual/manual_pair.h"
 #include "tests/unit/provider/process/refusing_new.h"
-#include "tests/unit/provider/verbs/srq_pool.h"
+#include "tests/unit/provider/verbs/pool_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -97,11 +96,17 @@ void try_each(Attempt attempt) {
   CHECK(at > 1);
 }
 
-class Observer final : public provider::CallObserver {
+class Observer final : public provider::CallObserver, Awaitable {
  public:
-  void established(const CallParameters&) override { note(established_); }
-  void failed(int, const CallParameters*) override { note(failed_); }
-  void disconnected() override { note(disconnected_); }
+  void established(const CallParameters&) override {
+    change([&] { established_ = true; });
+  }
+  void failed(int, const CallParameters*) override {
+    change([&] { failed_ = true; });
+  }
+  void disconnected() override {
+    change([&] { disconnected_ = true; });
+  }
   bool wait_outcome() {
     return wait([&] { return established_ || failed_; });
   }
@@ -109,23 +114,10 @@ class Observer final : public provider::CallObserver {
     return wait([&] { return failed_ || disconnected_; });
   }
   bool stands() {
-    const std::lock_guard lock(mutex_);
-    return established_;
+    return look([&] { return established_; });
   }
 
  private:
-  void note(bool& what) {
-    const std::lock_guard lock(mutex_);
-    what = true;
-    changed_.notify_all();
-  }
-  template <typename Condition>
-  bool wait(Condition condition) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, condition);
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
   bool established_ = false, failed_ = false, disconnected_ = false;
 };
 
@@ -199,26 +191,24 @@ void take_call_in_short_memory(unsigned at) {
 
 }  // namespace
 
-TEST_CASE("no memory: listening and calling lose no descriptor", "[memory]") {
+TEST_CASE_METHOD(Single, "no memory: listening and calling lose no descriptor", "[memory]") {
   start_loop();
-  const auto context = open_loopback();
-  Side side(*context);
-  REQUIRE(side.to(IBV_QPS_INIT) == 0);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
   sockaddr_storage remote{};
   const TcpStream peer(bound_socket(remote));
   REQUIRE(::listen(peer.fd(), 128) == 0);
   SECTION("listen") { try_each(listen_in_short_memory); }
   SECTION("connect") {
-    const CallParameters own{side.qp->number(), 4, 4, pattern(100)};
+    const CallParameters own{a.qp->number(), 4, 4, pattern(100)};
     REQUIRE(provider::is_local_address(remote));  // each call asks for it, by a socket that the first one opens
     try_each([&](unsigned at) { connect_in_short_memory(at, remote, own); });
   }
   SECTION("a call that is taken") { try_each(take_call_in_short_memory); }
 }
 
-TEST_CASE("no memory: the making of a connection ends one way or the other, and the listener goes on", "[memory]") {
+TEST_CASE_METHOD(Loopback, "no memory: the making of a connection ends one way or the other, and the listener goes on",
+                 "[memory]") {
   start_loop();
-  const auto context = open_loopback();
   const auto call = [&](Side& side, Server& server, const std::shared_ptr<Observer>& observer) {
     std::shared_ptr<Call> connection;
     const int fd = bound_socket();
@@ -246,10 +236,8 @@ TEST_CASE("no memory: the making of a connection ends one way or the other, and 
   });
 }
 
-TEST_CASE("no memory: a listener that is full looks again", "[memory]") {
+TEST_CASE_METHOD(Pair, "no memory: a listener that is full looks again", "[memory]") {
   start_loop();
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
   for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
   const auto server = Server::make(b);
   const auto dial = [&] {
@@ -275,9 +263,8 @@ TEST_CASE("no memory: a listener that is full looks again", "[memory]") {
   CHECK(observer->stands());
 }
 
-TEST_CASE("no memory: both sides hear of the end of a stream", "[memory]") {
+TEST_CASE_METHOD(Loopback, "no memory: both sides hear of the end of a stream", "[memory]") {
   start_loop();
-  const auto context = open_loopback();
   try_each([&](unsigned at) {
     Side a(*context), b(*context);
     for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
@@ -303,34 +290,33 @@ TEST_CASE("no memory: both sides hear of the end of a stream", "[memory]") {
   });
 }
 
-TEST_CASE("no memory: queue pairs that are connected without rdma_cm find each other all the same", "[memory]") {
+TEST_CASE_METHOD(Loopback, "no memory: queue pairs that are connected without rdma_cm find each other all the same",
+                 "[memory]") {
   start_loop();
-  const auto context = open_loopback();
   const unsigned fails = GENERATE(1U, 6U);
   try_each([&](unsigned at) {
     INFO("fails " << fails);
     Side a(*context), b(*context);
-    Bytes out = pattern(10), in(10);
-    const auto source = a.expose(out, 0), target = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+    Registered out(a, pattern(10)), in(b, Bytes(10), kLocal);
     for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-    REQUIRE(b.post_receive(1, {sge_of(in, *target)}) == 0);
+    REQUIRE(b.post_receive(1, {in.sge()}) == 0);
     const ShortOnLoop memory(at, fails);
     REQUIRE(to_rtr(a, b) == 0);
     REQUIRE(to_rtr(b, a) == 0);
     for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
-    REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *source)}) == 0);
+    REQUIRE(a.post(IBV_WR_SEND, 2, {out.sge()}) == 0);
     REQUIRE(next(*a.send_cq).status == IBV_WC_SUCCESS);
     REQUIRE(next(*b.receive_cq).status == IBV_WC_SUCCESS);
   });
 }
 
-TEST_CASE("no memory: who is next in line for a shared receive is woken when another leaves", "[memory][srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "no memory: who is next in line for a shared receive is woken when another leaves",
+                 "[memory][srq]") {
   Pool pool(*context);
   SrqUser first(*pool.srq);  // of no queue pair: nobody comes for what it is promised
   rdmap::ReceiveBuffer buffer;
   REQUIRE_FALSE(first.take(buffer));
-  auto all = couples(pool, 1);
+  auto all = pairs_of(pool, 1);
   constexpr std::uint32_t kNumber = 4711;
   REQUIRE(all[0]->send(kNumber, 64) == 0);
   REQUIRE(eventually([&] { return pool.srq->waiting() == 2; }));

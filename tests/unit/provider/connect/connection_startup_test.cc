@@ -2,22 +2,17 @@
 // The octets of start-up: a peer that the test writes for calls, or is called.
 #include <cstring>
 
-#include "tests/unit/provider/connect/connection_rig.h"
+#include "tests/unit/provider/connect/called_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
-TEST_CASE("connection: a peer that says nothing meets the deadline", "[connection]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+TEST_CASE_METHOD(CalledPair, "connection: a peer that says nothing meets the deadline", "[connection]") {
   SECTION("called") {
     sockaddr_storage address = loopback();
     TcpStream silent(provider::bind_socket(address, false));
     REQUIRE(::listen(silent.fd(), 1) == 0);
-    const auto caller = std::make_shared<Observer>();
-    std::shared_ptr<Call> out;
-    REQUIRE(call(a, address, caller, out) == 0);
+    REQUIRE(call(address) == 0);
     CHECK(caller->wait_failed() == ETIMEDOUT);
   }
   SECTION("calling") {
@@ -32,7 +27,6 @@ TEST_CASE("connection: a peer that says nothing meets the deadline", "[connectio
     auto stream = server.dial();
     say(stream, Wire().text("MPA ID Req Frame").u8(0x10).u8(2).u16(4).u16(0x8001).u16(0x8001));
     auto [in, said] = server.calls->next();
-    const auto callee = std::make_shared<Observer>();
     REQUIRE(in->accept({a.qp->number(), 1, 1, {}}, callee) == 0);
     CHECK(callee->wait_failed() == ETIMEDOUT);
     read_to_end(stream);
@@ -53,12 +47,9 @@ TEST_CASE("connection: callers that are none are turned away (RFC 5044 section 7
   CHECK(server.calls->count() == 0);
 }
 
-TEST_CASE("connection: a caller of revision 1, its request in pieces (RFC 5044 section 7.1)", "[connection]") {
-  const auto context = open_loopback();
-  const Server server;
-  Side b(*context);
-  REQUIRE(b.to(IBV_QPS_INIT) == 0);
-  REQUIRE(b.post_receive(1, {}) == 0);
+TEST_CASE_METHOD(ServedPair, "connection: a caller of revision 1, its request in pieces (RFC 5044 section 7.1)",
+                 "[connection]") {
+  REQUIRE(a.post_receive(1, {}) == 0);
   auto stream = server.dial();
   const int on = 1;
   ::setsockopt(stream.fd(), IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on);
@@ -66,14 +57,13 @@ TEST_CASE("connection: a caller of revision 1, its request in pieces (RFC 5044 s
   for (const std::byte octet : request) say(stream, {octet});
   auto [in, said] = server.calls->next();
   CHECK(said.private_data == pattern(5));
-  const auto callee = std::make_shared<Observer>();
-  REQUIRE(in->accept({b.qp->number(), 1, 1, pattern(3)}, callee) == 0);
+  REQUIRE(in->accept({a.qp->number(), 1, 1, pattern(3)}, callee) == 0);
   CHECK(read_exactly(stream, 23) == Wire().text("MPA ID Rep Frame").u8(0x40).u8(1).u16(3).add(pattern(3)).bytes());
   REQUIRE(callee->wait_established());
   // A Send of nothing, CRC on.
   const Bytes ulpdu = Wire().u8(0x41).u8(0x43).u32(0).u32(0).u32(1).u32(0);
   say(stream, fpdu(ulpdu, true));
-  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
   SECTION("the peer ends in good order") {
     stream.shutdown_send();
     CHECK(callee->wait_disconnected());
@@ -88,19 +78,14 @@ TEST_CASE("connection: a caller of revision 1, its request in pieces (RFC 5044 s
     bad.back() ^= std::byte{1};
     say(stream, bad);
     CHECK(callee->wait_disconnected());
-    const Bytes out = read_to_end(stream);
-    CHECK(out == fpdu(Wire().u8(0x41).u8(0x47).u32(0).u32(2).u32(1).u32(0).u32(0x20020000), true));
+    CHECK(read_to_end(stream) == fpdu(Wire().u8(0x41).u8(0x47).u32(0).u32(2).u32(1).u32(0).u32(0x20020000), true));
   }
 }
 
-TEST_CASE("connection: a called peer that knows only revision 1 (RFC 6581 section 10)", "[connection]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+TEST_CASE_METHOD(CalledPair, "connection: a called peer that knows only revision 1 (RFC 6581 section 7)",
+                 "[connection]") {
   const RawServer server;
-  const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
-  REQUIRE(call(a, server.address, caller, out, pattern(6)) == 0);
+  REQUIRE(call(server.address, pattern(6)) == 0);
   auto first = server.accept();
   const Bytes request = read_exactly(first, 30);
   CHECK(request[17] == std::byte{2});
@@ -118,14 +103,9 @@ TEST_CASE("connection: a called peer that knows only revision 1 (RFC 6581 sectio
   CHECK(read_to_end(first).empty());
 }
 
-TEST_CASE("connection: replies that are none", "[connection]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+TEST_CASE_METHOD(CalledPair, "connection: replies that are none", "[connection]") {
   const RawServer server;
-  const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
-  REQUIRE(call(a, server.address, caller, out) == 0);
+  REQUIRE(call(server.address) == 0);
   auto peer = server.accept();
   read_exactly(peer, 24);
   SECTION("another protocol") {
@@ -141,24 +121,4 @@ TEST_CASE("connection: replies that are none", "[connection]") {
     CHECK(caller->wait_failed() == ECONNRESET);
   }
   CHECK(a.qp->state() == IBV_QPS_INIT);
-}
-
-TEST_CASE("connection: a caller that cannot use its queue pair any more tells the peer (RFC 6581 section 9.3)",
-          "[connection]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  const RawServer server;
-  const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
-  REQUIRE(call(a, server.address, caller, out) == 0);
-  auto peer = server.accept();
-  read_exactly(peer, 24);
-  SECTION("it is gone") { a.qp.reset(); }
-  SECTION("it is in ERR") { REQUIRE(a.to(IBV_QPS_ERR) == 0); }
-  say(peer, Wire().text("MPA ID Rep Frame").u8(0x10).u8(2).u16(4).u16(0x8001).u16(0x8001));
-  CHECK(caller->wait_failed() == EINVAL);
-  bool reset = false;
-  CHECK(read_to_end(peer, &reset) == fpdu(Wire().u8(0x41).u8(0x47).u32(0).u32(2).u32(1).u32(0).u32(0x20050000), false));
-  CHECK_FALSE(reset);
 }

@@ -2,6 +2,7 @@
 // A connection's life, both sides in this process.
 #include "provider/connect/call.h"
 
+#include <deque>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -12,20 +13,13 @@
 #include "provider/connect/attachable.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
-#include "tests/unit/provider/connect/connection_rig.h"
+#include "tests/unit/provider/connect/called_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
-TEST_CASE("connection: call, accept, traffic, orderly end", "[connection]") {
-  const auto context = open_loopback();
-  const Server server;
-  Side a(*context), b(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(b.to(IBV_QPS_INIT) == 0);
-  const auto caller = std::make_shared<Observer>(), callee = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
-  REQUIRE(call(a, server.address, caller, out, pattern(20, 1), 3) == 0);
+TEST_CASE_METHOD(ServedPair, "connection: call, accept, traffic, orderly end", "[connection]") {
+  REQUIRE(call(pattern(20, 1), 3) == 0);
   auto [in, said] = server.calls->next();
   CHECK(said.private_data == pattern(20, 1));
   CHECK(said.responder_resources == 3);
@@ -44,13 +38,8 @@ TEST_CASE("connection: call, accept, traffic, orderly end", "[connection]") {
   const auto there = in->remote_address(), here = out->local_address();
   CHECK(std::memcmp(&there, &here, sizeof(sockaddr_in)) == 0);
   // Both ways.
-  for (Side* side : {&a, &b}) {
-    Side& other = side == &a ? b : a;
-    REQUIRE(other.post_receive(1, {}) == 0);
-    REQUIRE(side->post(IBV_WR_SEND, 1, {}) == 0);
-    CHECK(next(*other.receive_cq).status == IBV_WC_SUCCESS);
-    CHECK(next(*side->send_cq).status == IBV_WC_SUCCESS);
-  }
+  CHECK(talk(a, b));
+  CHECK(talk(b, a));
   const bool active = GENERATE(false, true);
   CHECK((active ? out : in)->disconnect() == 0);
   CHECK(caller->wait_disconnected());
@@ -64,7 +53,7 @@ TEST_CASE("connection: call, accept, traffic, orderly end", "[connection]") {
 namespace {
 
 // What a server hears of its callers, one after the other: "r" a request, "e" established, "d" disconnected.
-class Diary final : public provider::ListenObserver {
+class Diary final : public provider::ListenObserver, Awaitable {
  public:
   class Entry final : public provider::CallObserver {
    public:
@@ -80,43 +69,34 @@ class Diary final : public provider::ListenObserver {
   // Accepted by another thread, as by a program.
   void requested(std::shared_ptr<Call> call, const CallParameters&) override {
     note('r');
-    const std::lock_guard lock(mutex_);
-    calls_.push_back(std::move(call));
-    changed_.notify_all();
+    change([&] { calls_.push_back(std::move(call)); });
   }
   void accept_all() {
     for (const auto& side : sides_) {
-      std::shared_ptr<Call> call;
-      {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, kPatience, [&] { return !calls_.empty(); })) return;
-        call = std::move(calls_.front());
-        calls_.erase(calls_.begin());
-      }
+      if (!wait([&] { return !calls_.empty(); })) return;
+      const std::shared_ptr<Call> call = look([&] {
+        auto first = std::move(calls_.front());
+        calls_.pop_front();
+        return first;
+      });
       entries_.push_back(std::make_shared<Entry>(*this));
       call->accept({side->qp->number(), 2, 2, {}}, entries_.back());
     }
   }
   bool wait_size(std::size_t size) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return text_.size() >= size; });
+    return wait([&] { return text_.size() >= size; });
   }
   std::string text() {
-    const std::lock_guard lock(mutex_);
-    return text_;
+    return look([&] { return text_; });
   }
 
  private:
   void note(char what) {
-    const std::lock_guard lock(mutex_);
-    text_ += what;
-    changed_.notify_all();
+    change([&] { text_ += what; });
   }
   std::vector<std::unique_ptr<Side>>& sides_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::string text_;
-  std::vector<std::shared_ptr<Call>> calls_;
+  std::deque<std::shared_ptr<Call>> calls_;
   std::vector<std::shared_ptr<Entry>> entries_;
 };
 
@@ -156,14 +136,8 @@ TEST_CASE("connection: what a caller does on one connection after the other is r
   CHECK(diary->text() == wanted);
 }
 
-TEST_CASE("connection: rejected with private data", "[connection]") {
-  const auto context = open_loopback();
-  const Server server;
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
-  REQUIRE(call(a, server.address, caller, out) == 0);
+TEST_CASE_METHOD(ServedPair, "connection: rejected with private data", "[connection]") {
+  REQUIRE(call() == 0);
   auto [in, said] = server.calls->next();
   CHECK(in->reject(pattern(77)) == 0);
   CHECK(caller->wait_failed() == ECONNREFUSED);
@@ -173,20 +147,15 @@ TEST_CASE("connection: rejected with private data", "[connection]") {
   CHECK(out->disconnect() == ENOTCONN);
   // The queue pair may call again.
   const auto again = std::make_shared<Observer>();
-  REQUIRE(call(a, server.address, again, out) == 0);
+  REQUIRE(test::call(a, server.address, again, out) == 0);
   CHECK(server.calls->next().first->reject({}) == 0);
   CHECK(again->wait_failed() == ECONNREFUSED);
 }
 
-TEST_CASE("connection: nobody listens, or a moment later", "[connection]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+TEST_CASE_METHOD(CalledPair, "connection: nobody listens, or a moment later", "[connection]") {
   sockaddr_storage address = loopback();
   const int fd = provider::bind_socket(address, false);
-  const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
-  REQUIRE(call(a, address, caller, out) == 0);  // and is refused right then
+  REQUIRE(call(address) == 0);  // and is refused right then
   const bool later = GENERATE(false, true);
   std::shared_ptr<Listener> listener;
   if (later) {
@@ -199,16 +168,11 @@ TEST_CASE("connection: nobody listens, or a moment later", "[connection]") {
   if (!later) ::close(fd);
 }
 
-TEST_CASE("connection: a queue pair that cannot take a stream", "[connection]") {
-  const auto context = open_loopback();
-  const Server server;
-  Side a(*context), b(*context);
-  const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
+TEST_CASE_METHOD(ServedPair, "connection: a queue pair that cannot take a stream", "[connection]") {
   for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_ERR) == 0);
-  CHECK(call(a, server.address, caller, out) == EINVAL);
+  CHECK(call() == EINVAL);
   REQUIRE(a.to(IBV_QPS_RESET) == 0);
-  REQUIRE(call(a, server.address, caller, out) == 0);
+  REQUIRE(call() == 0);
   auto [in, said] = server.calls->next();
   CHECK(in->accept({b.qp->number(), 1, 1, {}}, caller) == EINVAL);
   CHECK(in->accept({12345, 1, 1, {}}, caller) == EINVAL);  // none
@@ -248,14 +212,8 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
 };
 }  // namespace
 
-TEST_CASE("connection: accepted for a queue pair that is being destroyed", "[connection]") {
-  const auto context = open_loopback();
-  const Server server;
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Call> out;
-  REQUIRE(call(a, server.address, caller, out) == 0);
+TEST_CASE_METHOD(ServedPair, "connection: accepted for a queue pair that is being destroyed", "[connection]") {
+  REQUIRE(call() == 0);
   const auto in = server.calls->next().first;
   const Leaving leaving;
   CallParameters own{leaving.number, 1, 1, {}};
@@ -263,36 +221,22 @@ TEST_CASE("connection: accepted for a queue pair that is being destroyed", "[con
   CHECK(in->accept(own, std::make_shared<Observer>()) == EISCONN);  // what attach() says
 }
 
-TEST_CASE("connection: dropping a call or a listener", "[connection]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  auto server = std::make_unique<Server>();
-  const sockaddr_storage address = server->address;
+TEST_CASE_METHOD(ServedPair, "connection: dropping a call or a listener", "[connection]") {
+  REQUIRE(call() == 0);
+  auto [in, said] = server.calls->next();
   SECTION("a call that is not established: no callback") {
-    const auto caller = std::make_shared<Observer>();
-    std::shared_ptr<Call> out;
-    REQUIRE(call(a, address, caller, out) == 0);
-    auto [in, said] = server->calls->next();
     out.reset();
     CHECK_FALSE(caller->rejection());
-    Side b(*context);
-    REQUIRE(b.to(IBV_QPS_INIT) == 0);
     // Accepted or not: the caller is gone, and that ends it.
-    const auto callee = std::make_shared<Observer>();
     if (in->accept({b.qp->number(), 1, 1, {}}, callee) == 0) CHECK(callee->wait_failed() != 0);
   }
   SECTION("a listener: calls handed out live on") {
-    const auto caller = std::make_shared<Observer>();
-    std::shared_ptr<Call> out;
-    REQUIRE(call(a, address, caller, out) == 0);
-    auto [in, said] = server->calls->next();
-    server->listener.reset();
+    server.listener.reset();
     CHECK(in->reject({}) == 0);
     CHECK(caller->wait_failed() == ECONNREFUSED);
     CHECK(caller->rejection());
     const auto again = std::make_shared<Observer>();
-    REQUIRE(call(a, address, again, out) == 0);
+    REQUIRE(test::call(a, server.address, again, out) == 0);
     CHECK(again->wait_failed() == ECONNREFUSED);
     CHECK_FALSE(again->rejection());
   }
@@ -327,9 +271,9 @@ TEST_CASE("connection: sockets and addresses", "[connection]") {
   CHECK(provider::choose_source(reinterpret_cast<sockaddr*>(&wanted), nullptr, source) == EAFNOSUPPORT);
 }
 
-TEST_CASE("connection: an end in shared memory has one descriptor, and maps the doorbells of each peer once",
-          "[connection]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback,
+                 "connection: an end in shared memory has one descriptor, and maps the doorbells of each peer once",
+                 "[connection]") {
   const Server server;
   constexpr std::size_t kCount = 20;
   std::vector<std::unique_ptr<Side>> sides;
@@ -360,8 +304,7 @@ TEST_CASE("connection: an end in shared memory has one descriptor, and maps the 
   CHECK(pages == 2);  // the process's own, and, as it is its own peer, the same
 }
 
-TEST_CASE("connection: many at once", "[connection]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "connection: many at once", "[connection]") {
   const Server server;
   constexpr std::size_t kCount = 30;
   std::vector<std::unique_ptr<Side>> sides;

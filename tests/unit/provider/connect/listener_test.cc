@@ -16,7 +16,7 @@
 
 #include "base/descriptor.h"
 #include "provider/process/cm_loop.h"
-#include "tests/unit/provider/connect/connection_rig.h"
+#include "tests/unit/provider/connect/called_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -145,7 +145,7 @@ TEST_CASE("requests wait for room while others are taken, and no longer", "[conn
   CHECK(server.calls->wait_count(4));
 }
 
-TEST_CASE("calls that say nothing are bounded, and keep nobody out", "[connection]") {
+TEST_CASE_METHOD(Pair, "calls that say nothing are bounded, and keep nobody out", "[connection]") {
   const Server server;
   const std::size_t before = open_descriptors();
   std::vector<TcpStream> silent;
@@ -156,12 +156,10 @@ TEST_CASE("calls that say nothing are bounded, and keep nobody out", "[connectio
   REQUIRE(::poll(&ended, 1, 30'000) == 1);
   CHECK(::recv(silent.front().fd(), &octet, 1, 0) <= 0);
   CHECK(open_descriptors() - before <= 300 + 128 + 8);  // some are there for a moment alone
-  const auto context = open_loopback();
-  Side client(*context), side(*context);
-  real_call(server, client, side, bound_socket());
+  real_call(server, a, b, bound_socket());
 }
 
-TEST_CASE("calls that say nothing give way to the next where no descriptor is free", "[connection]") {
+TEST_CASE_METHOD(Pair, "calls that say nothing give way to the next where no descriptor is free", "[connection]") {
   const Server server;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -183,9 +181,8 @@ TEST_CASE("calls that say nothing give way to the next where no descriptor is fr
     ::_exit(0);
   }
   REQUIRE(child > 0);
-  const auto context = open_loopback();
-  Side first_client(*context), first_side(*context), client(*context), side(*context);
-  real_call(server, first_client, first_side, bound_socket());  // what a context needs but once is there
+  Side client(*context), side(*context);
+  real_call(server, a, b, bound_socket());  // what a context needs but once is there
   const int fd_of_client = bound_socket();
   rlimit small = before;
   small.rlim_cur = open_descriptors() + 8 + kDescriptorsLeft;

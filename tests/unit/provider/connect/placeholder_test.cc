@@ -6,14 +6,11 @@
 
 #include <array>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
 #include "provider/process/cm_loop.h"
-#include "tests/unit/provider/connect/loopback.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/awaitable.h"
 
 namespace uiw::test {
 
@@ -21,44 +18,34 @@ namespace {
 
 using mpa::ReadyToReceive;
 
-class Owner final : public provider::ConnectionOwner {
+class Owner final : public provider::ConnectionOwner, Awaitable {
  public:
-  void connection_established() noexcept override { note(established_); }
-  void connection_ended() noexcept override { note(ended_); }
-  bool wait_established() { return wait(established_); }
-  bool wait_ended() { return wait(ended_); }
+  void connection_established() noexcept override {
+    change([&] { established_ = true; });
+  }
+  void connection_ended() noexcept override {
+    change([&] { ended_ = true; });
+  }
+  bool wait_established() {
+    return wait([&] { return established_; });
+  }
+  bool wait_ended() {
+    return wait([&] { return ended_; });
+  }
   bool is_established() {
-    const std::lock_guard lock(mutex_);
-    return established_;
+    return look([&] { return established_; });
   }
 
  private:
-  void note(bool& what) {
-    const std::lock_guard lock(mutex_);
-    what = true;
-    changed_.notify_all();
-  }
-  bool wait(const bool& what) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return what; });
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
   bool established_ = false, ended_ = false;
 };
 
 // The two ends of a TCP connection, one of them held.
 struct Held {
   explicit Held(bool initiator, ReadyToReceive rtr = ReadyToReceive::write) {
-    sockaddr_storage address{};
-    TcpStream listener(bound_socket(address));
-    REQUIRE(::listen(listener.fd(), 1) == 0);
-    peer = TcpStream(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    REQUIRE(::connect(peer.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)) == 0);
-    TcpStream socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    provider::Attachment attachment;
-    attachment.agreement.rtr = rtr;
-    attachment.initiator = initiator;
+    auto [other, socket] = tcp_pair();
+    peer = std::move(other);
+    provider::Attachment attachment = attachment_of({.crc = true, .rtr = rtr}, initiator);
     attachment.owner = owner;
     REQUIRE(provider::CmLoop::instance().start() == 0);
     error = end->attach(socket, attachment);

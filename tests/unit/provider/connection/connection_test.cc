@@ -14,7 +14,7 @@
 #include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/progress/engine.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;

@@ -3,62 +3,49 @@
 #include <cstring>
 
 #include "provider/process/limits.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
-TEST_CASE("pause: one receive at a time out of many messages that have come", "[pause]") {
+TEST_CASE_METHOD(Pair, "pause: one receive at a time out of many messages that have come", "[pause]") {
   const bool crc = GENERATE(false, true);
   const std::size_t mulpdu = GENERATE(0, 128);
-  const auto context = open_loopback();
   constexpr std::uint32_t kMessages = 2000, kSize = 150;
-  Side a(*context), b(*context);
-  Bytes source(kSize), inbox(kSize);
-  const auto mr = a.expose(source, 0), inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  attach(a, b, crc, 4, mulpdu);
+  Registered source(a, Bytes(kSize)), inbox(b, Bytes(kSize), kLocal);
+  connect({.crc = crc, .mulpdu = mulpdu});
   for (std::uint32_t i = 0; i < kMessages; ++i) {
     std::memcpy(source.data(), &i, sizeof i);
-    REQUIRE(a.post(IBV_WR_SEND, i, {sge_of(source, *mr)}) == 0);
+    REQUIRE(a.post(IBV_WR_SEND, i, {source.sge()}) == 0);
     REQUIRE(next(*a.send_cq).status == IBV_WC_SUCCESS);
   }
   for (std::uint32_t i = 0; i < kMessages; ++i) {
     REQUIRE(none(*b.receive_cq));
-    REQUIRE(b.post_receive(i, {sge_of(inbox, *inbox_mr)}) == 0);
-    const ibv_wc completion = next(*b.receive_cq);
-    REQUIRE(completion.status == IBV_WC_SUCCESS);
-    REQUIRE(completion.wr_id == i);
+    REQUIRE(b.post_receive(i, {inbox.sge()}) == 0);
+    const ibv_wc completion = check_next(*b.receive_cq, i);
     REQUIRE(completion.byte_len == kSize);
     REQUIRE(std::memcmp(inbox.data(), &i, sizeof i) == 0);
   }
 }
 
-TEST_CASE("pause: what came before the peer's end is there for those who post receives", "[pause]") {
+TEST_CASE_METHOD(ConnectedPair, "pause: what came before the peer's end is there for those who post receives",
+                 "[pause]") {
   const bool polling = GENERATE(false, true);
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
-  Bytes source = pattern(100), inbox(100);
-  const auto mr = a.expose(source, 0), inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  attach(a, b);
-  for (std::uint64_t id = 0; id < 6; ++id) REQUIRE(a.post(IBV_WR_SEND, id, {sge_of(source, *mr)}) == 0);
+  Registered source(a, pattern(100)), inbox(b, Bytes(100), kLocal);
+  for (std::uint64_t id = 0; id < 6; ++id) REQUIRE(a.post(IBV_WR_SEND, id, {source.sge()}) == 0);
   REQUIRE(a.qp->disconnect(nullptr) == 0);
   for (std::uint64_t id = 0; id < 6; ++id) CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
   if (polling) CHECK(none(*b.receive_cq));
   for (std::uint64_t id = 0; id < 6; ++id) {
     CHECK(b.qp->state() == IBV_QPS_RTS);
-    REQUIRE(b.post_receive(id, {sge_of(inbox, *inbox_mr)}) == 0);
-    const ibv_wc completion = next(*b.receive_cq);
-    CHECK(completion.status == IBV_WC_SUCCESS);
-    CHECK(completion.wr_id == id);
+    REQUIRE(b.post_receive(id, {inbox.sge()}) == 0);
+    check_next(*b.receive_cq, id);
   }
-  CHECK(eventually([&] { return b.qp->state() == IBV_QPS_ERR; }));
+  CHECK(b.enters_error());
 }
 
-TEST_CASE("pause: a peer that has closed is noticed although nothing is read", "[pause]") {
+TEST_CASE_METHOD(ConnectedPair, "pause: a peer that has closed is noticed although nothing is read", "[pause]") {
   const bool polling = GENERATE(false, true);  // the thread that looks out sleeps while the program polls
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
-  attach(a, b);
   REQUIRE(a.post(IBV_WR_SEND, 1, {}) == 0);
   REQUIRE(a.qp->disconnect(nullptr) == 0);
   CHECK(eventually([&] {
@@ -68,32 +55,28 @@ TEST_CASE("pause: a peer that has closed is noticed although nothing is read", "
   CHECK(none(*b.receive_cq));
 }
 
-TEST_CASE("pause: an error in the stream right behind the pause is found once", "[pause]") {
-  const auto context = open_loopback();
-  Side b(*context);
-  Bytes inbox(100);
-  const auto inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  TcpStream peer = attach_raw(b);
+TEST_CASE_METHOD(RawPair, "pause: an error in the stream right behind the pause is found once", "[pause]") {
+  Registered inbox(a, Bytes(100), kLocal);
   Bytes stream = send_segment(1, 0, 50, true);
   const Bytes wrong = send_segment(7, 0, 50, true);  // MSN 2 is due
   for (int i = 0; i < 3; ++i) stream.insert(stream.end(), wrong.begin(), wrong.end());
   give(peer, stream);
-  REQUIRE(b.post_receive(1, {sge_of(inbox, *inbox_mr)}) == 0);
-  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
-  CHECK(eventually([&] { return b.qp->state() == IBV_QPS_ERR; }));
+  REQUIRE(a.post_receive(1, {inbox.sge()}) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(a.enters_error());
   give(peer, wrong);
   peer.shutdown_send();
   const auto event = next_event(*context);
   REQUIRE(event);
   CHECK(event->event_type == IBV_EVENT_QP_REQ_ERR);
-  b.qp->stop();
-  CHECK(b.qp->events_reported() == 1);
-  CHECK(none(*b.receive_cq));
+  a.qp->stop();
+  CHECK(a.qp->events_reported() == 1);
+  CHECK(none(*a.receive_cq));
 }
 
-TEST_CASE("pause: a receive posted in the moment of an error is flushed once, and after the message in progress",
-          "[pause]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback,
+                 "pause: a receive posted in the moment of an error is flushed once, and after the message in progress",
+                 "[pause]") {
   Bytes inbox(100);
   for (int round = 0; round < 200; ++round) {
     Side b(*context);
@@ -110,11 +93,7 @@ TEST_CASE("pause: a receive posted in the moment of an error is flushed once, an
     REQUIRE(b.post(IBV_WR_SEND, 9, {bad}) == 0);
     REQUIRE(b.post_receive(3, {sge_of(inbox, *inbox_mr)}) == 0);
     CHECK(next(*b.send_cq).status == IBV_WC_LOC_PROT_ERR);
-    for (std::uint64_t id = 2; id <= 3; ++id) {
-      const ibv_wc completion = next(*b.receive_cq);
-      REQUIRE(completion.wr_id == id);
-      REQUIRE(completion.status == IBV_WC_WR_FLUSH_ERR);
-    }
+    for (std::uint64_t id = 2; id <= 3; ++id) check_next(*b.receive_cq, id, IBV_WC_WR_FLUSH_ERR);
     REQUIRE(none(*b.receive_cq));
   }
 }

@@ -11,7 +11,7 @@
 #include "provider/verbs/datagram/address_handle.h"
 #include "provider/verbs/datagram/datagram_qp.h"
 #include "provider/verbs/srq.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 namespace uiw::test {
 

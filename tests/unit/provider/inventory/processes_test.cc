@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "provider/verbs/srq.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -85,8 +85,8 @@ TEST_CASE("this process shows its objects, and those that are destroyed no more"
   CHECK(after.qps.size() == before.qps.size());
 }
 
-TEST_CASE("a process with an open device has one name, and is among those that are asked once", "[inventory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "a process with an open device has one name, and is among those that are asked once",
+                 "[inventory]") {
   const auto again = open_loopback();
   CHECK(names_of(::getpid()).size() == 1);
   const auto all = provider::ask_processes();
@@ -107,8 +107,7 @@ const ProcessInventory* find(const std::vector<ProcessInventory>& all, pid_t pid
 
 }  // namespace
 
-TEST_CASE("a child is asked for what it has itself, and begins with zeros", "[inventory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "a child is asked for what it has itself, and begins with zeros", "[inventory]") {
   provider::port_counters("uiw_lo").add(PortCounter::refused, 5);
   int ready[2], end[2];
   REQUIRE((::pipe(ready) == 0 && ::pipe(end) == 0));
@@ -136,7 +135,7 @@ TEST_CASE("a child is asked for what it has itself, and begins with zeros", "[in
   }));
   if (found != nullptr) {
     CHECK(found->inventory.contexts.size() == 1);
-    for (const auto& device : found->inventory.devices) CHECK(device.counts[index_of(PortCounter::refused)] == 0);
+    for (const auto& device : found->inventory.devices) CHECK(device.counts[place_of(PortCounter::refused)] == 0);
   }
   ::close(end[1]);
   int status = -1;
@@ -148,8 +147,7 @@ TEST_CASE("a child is asked for what it has itself, and begins with zeros", "[in
 }
 #endif
 
-TEST_CASE("datagrams that are no question do no harm", "[inventory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "datagrams that are no question do no harm", "[inventory]") {
   const auto names = names_of(::getpid());
   REQUIRE(names.size() == 1);
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -170,8 +168,7 @@ TEST_CASE("datagrams that are no question do no harm", "[inventory]") {
   CHECK(names_of(::getpid()).size() == 1);
 }
 
-TEST_CASE("objects and connections come and go while others look at them", "[inventory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "objects and connections come and go while others look at them", "[inventory]") {
   std::atomic<bool> stop{false};
   std::atomic<unsigned> looks{0};
   std::thread looker([&] {
@@ -180,7 +177,7 @@ TEST_CASE("objects and connections come and go while others look at them", "[inv
       const Inventory inventory = provider::take_inventory();
       for (const auto& device : inventory.devices) {
         if (std::string(device.name) != "uiw_lo") continue;
-        const std::uint64_t now = device.counts[index_of(PortCounter::octets_sent)];
+        const std::uint64_t now = device.counts[place_of(PortCounter::octets_sent)];
         if (now < sent) stop = true;  // counters of a process that lives never fall
         sent = now;
       }
@@ -191,12 +188,11 @@ TEST_CASE("objects and connections come and go while others look at them", "[inv
   for (unsigned round = 0; round < kRounds && !stop; ++round) {
     Side a(*context), b(*context);
     attach(a, b);
-    Bytes out(1000, std::byte{1}), in(1000);
-    const auto from = a.expose(out, 0), to = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-    CHECK(b.post_receive(1, {sge_of(in, *to)}) == 0);
-    CHECK(a.post(IBV_WR_SEND, 1, {sge_of(out, *from)}) == 0);
+    Registered out(a, Bytes(1000, std::byte{1})), in(b, Bytes(1000), kLocal);
+    CHECK(b.post_receive(1, {in.sge()}) == 0);
+    CHECK(a.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
     CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
-    CHECK(to->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == 0);
+    CHECK(in.mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == 0);
   }
   CHECK(eventually([&] { return looks > 10 || stop; }));
   CHECK_FALSE(stop);
@@ -204,7 +200,8 @@ TEST_CASE("objects and connections come and go while others look at them", "[inv
   looker.join();
 }
 
-TEST_CASE("counters of a port have the traffic of connections that live and that have ended", "[inventory]") {
+TEST_CASE_METHOD(Loopback, "counters of a port have the traffic of connections that live and that have ended",
+                 "[inventory]") {
   const auto counts = [] {
     const Inventory inventory = provider::take_inventory();
     for (const auto& device : inventory.devices) {
@@ -212,23 +209,21 @@ TEST_CASE("counters of a port have the traffic of connections that live and that
     }
     return provider::PortCounts{};
   };
-  const auto sent = [&counts] { return counts()[index_of(PortCounter::octets_sent)]; };
-  const auto received = [&counts] { return counts()[index_of(PortCounter::octets_received)]; };
-  const auto context = open_loopback();
+  const auto sent = [&counts] { return counts()[place_of(PortCounter::octets_sent)]; };
+  const auto received = [&counts] { return counts()[place_of(PortCounter::octets_received)]; };
   const std::uint64_t sent_before = sent(), received_before = received();
-  const std::uint64_t connections = counts()[index_of(PortCounter::connections)];
+  const std::uint64_t connections = counts()[place_of(PortCounter::connections)];
   constexpr std::size_t kSize = 100'000;
   {
     Side a(*context), b(*context);
     attach(a, b);
-    Bytes out(kSize, std::byte{1}), in(kSize);
-    const auto from = a.expose(out, 0), to = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-    CHECK(b.post_receive(1, {sge_of(in, *to)}) == 0);
-    CHECK(a.post(IBV_WR_SEND, 1, {sge_of(out, *from)}) == 0);
+    Registered out(a, Bytes(kSize, std::byte{1})), in(b, Bytes(kSize), kLocal);
+    CHECK(b.post_receive(1, {in.sge()}) == 0);
+    CHECK(a.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
     CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
     CHECK(sent() - sent_before >= kSize);
     CHECK(received() - received_before >= kSize);
-    CHECK(counts()[index_of(PortCounter::connections)] == connections + 2);
+    CHECK(counts()[place_of(PortCounter::connections)] == connections + 2);
   }
   CHECK(sent() - sent_before >= kSize);
   CHECK(sent() - sent_before < kSize + kSize / 10);

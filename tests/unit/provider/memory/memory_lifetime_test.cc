@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/unit/provider/memory/memory_rig.h"
-#include "tests/unit/provider/verbs/srq_pool.h"
+#include "tests/unit/provider/memory/window_pair.h"
+#include "tests/unit/provider/verbs/pool_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -64,58 +64,49 @@ Bytes read_to_end(TcpStream& peer) {
 
 }  // namespace
 
-TEST_CASE("memory lifetime: a receive whose memory is taken back", "[memory]") {
+TEST_CASE_METHOD(Pair, "memory lifetime: a receive whose memory is taken back", "[memory]") {
   const Taken how = GENERATE(from_range(kWays));
   const bool crc = GENERATE(false, true);
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  attach(near, far, crc, 4, 0, mpa::PeerKind::other, true);
-  Bytes message = pattern(1000, 2);
-  const auto source = near.expose(message, 0);
-  Lent lent(far.pd, 1000);
-  REQUIRE(far.post_receive(1, {lent.sge}) == 0);
-  REQUIRE(far.post_receive(2, {lent.sge}) == 0);
+  connect({.crc = crc, .remote = true});
+  Registered message(a, pattern(1000, 2));
+  Lent lent(b.pd, 1000);
+  REQUIRE(b.post_receive(1, {lent.sge}) == 0);
+  REQUIRE(b.post_receive(2, {lent.sge}) == 0);
   lent.take(how);
-  REQUIRE(near.post(IBV_WR_SEND, 7, {sge_of(message, *source)}) == 0);
-  const ibv_wc received = next(*far.receive_cq);
-  CHECK(received.wr_id == 1);
-  CHECK(received.status == IBV_WC_LOC_PROT_ERR);
-  CHECK(next(*far.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
-  CHECK(next(*near.send_cq).status == IBV_WC_REM_OP_ERR);
+  REQUIRE(a.post(IBV_WR_SEND, 7, {message.sge()}) == 0);
+  check_next(*b.receive_cq, 1, IBV_WC_LOC_PROT_ERR);
+  CHECK(next(*b.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(next(*a.send_cq).status == IBV_WC_REM_OP_ERR);
   CHECK(lent.untouched());
 }
 
-TEST_CASE("memory lifetime: a receive of a shared queue whose memory is taken back", "[memory][srq]") {
+TEST_CASE_METHOD(Loopback, "memory lifetime: a receive of a shared queue whose memory is taken back", "[memory][srq]") {
   const Taken how = GENERATE(from_range(kWays));
-  const auto context = open_loopback();
   Pool pool(*context);
-  Side near(*context), far(*context, 16, 4, 64, true, pool.srq.get());
-  attach(near, far, false, 4, 0, mpa::PeerKind::other, true);
+  Pair pair(context, {}, {.srq = pool.srq.get()});
+  pair.connect({.remote = true});
+  Side &near = pair.a, &far = pair.b;
   Lent lent(pool.pd, 64);
   REQUIRE(pool.post(1, &lent.sge, 1) == 0);
   lent.take(how);
-  Bytes message = pattern(64, 2);
-  const auto source = near.expose(message, 0);
-  REQUIRE(near.post(IBV_WR_SEND, 7, {sge_of(message, *source)}) == 0);
-  const ibv_wc received = next(*far.receive_cq);
-  CHECK(received.wr_id == 1);
-  CHECK(received.status == IBV_WC_LOC_PROT_ERR);
+  Registered message(near, pattern(64, 2));
+  REQUIRE(near.post(IBV_WR_SEND, 7, {message.sge()}) == 0);
+  check_next(*far.receive_cq, 1, IBV_WC_LOC_PROT_ERR);
   CHECK(next(*near.send_cq).status == IBV_WC_REM_OP_ERR);
   CHECK(lent.untouched());
 }
 
-TEST_CASE("memory lifetime: the second half of a Read's sink is taken back while the answer is awaited", "[memory]") {
+TEST_CASE_METHOD(Single, "memory lifetime: the second half of a Read's sink is taken back while the answer is awaited",
+                 "[memory]") {
   const Taken how = GENERATE(from_range(kWays));
-  const auto context = open_loopback();
-  Side side(*context);
-  auto peer = attach_raw(side);
+  auto peer = attach_raw(a);
   give(peer, fpdu({}, false));  // it may send from here on
-  Lent first(side.pd, 100), second(side.pd, 100);
-  REQUIRE(side.post(IBV_WR_RDMA_READ, 5, {first.sge, second.sge}, 0, 0x1234, 0) == 0);
+  Lent first(a.pd, 100), second(a.pd, 100);
+  REQUIRE(a.post(IBV_WR_RDMA_READ, 5, {first.sge, second.sge}, 0, 0x1234, 0) == 0);
   Bytes request(2 + 18 + 28 + 4);
   std::size_t there = 0;
   REQUIRE(eventually([&] {
-    none(*side.send_cq);
+    none(*a.send_cq);
     const ssize_t n = peer.receive({request.data() + there, request.size() - there});
     if (n > 0) there += static_cast<std::size_t>(n);
     return there == request.size();
@@ -125,29 +116,22 @@ TEST_CASE("memory lifetime: the second half of a Read's sink is taken back while
   const auto sink_stag = static_cast<std::uint32_t>(big_endian(Octets(request).subspan(20, 4)));
   const std::uint64_t sink_offset = big_endian(Octets(request).subspan(24, 8));
   give(peer, fpdu(Wire().u8(0xC1).u8(0x42).u32(sink_stag).u64(sink_offset).add(pattern(200, 3)), false));
-  CHECK(next(*side.send_cq).status == IBV_WC_LOC_PROT_ERR);
+  CHECK(next(*a.send_cq).status == IBV_WC_LOC_PROT_ERR);
   CHECK(second.untouched());
 }
 
-TEST_CASE("memory lifetime: Sends that wait for TCP, and their memory is taken back", "[memory]") {
+TEST_CASE_METHOD(Loopback, "memory lifetime: Sends that wait for TCP, and their memory is taken back", "[memory]") {
   // Local write is not needed to send.
   const Taken how = GENERATE(Taken::deregistered, Taken::moved, Taken::other_domain);
   const bool crc = GENERATE(false, true);
   constexpr std::size_t kSize = 1'000'000, kCount = 16;  // more than TCP takes
-  const auto context = open_loopback();
-  Side side(*context, 64);
-  auto [one, two] = tcp_pair();
-  Qp::Attachment attachment;
-  attachment.agreement.crc = crc;
-  attachment.agreement.ird = attachment.agreement.ord = 1;
-  attachment.initiator = true;
-  REQUIRE(side.to(IBV_QPS_INIT) == 0);
-  REQUIRE(side.qp->attach(two, attachment) == 0);
+  Side side(*context, {.depth = 64});
+  TcpStream peer = attach_raw(side, {.crc = crc, .depth = 1, .rtr = mpa::ReadyToReceive::none}, true);
   Lent lent(side.pd, kSize);
   const Bytes old = lent.memory;
   for (std::uint64_t id = 0; id < kCount; ++id) REQUIRE(side.post(IBV_WR_SEND, id, {lent.sge}) == 0);
   lent.take(how);
-  const Bytes got = read_to_end(one);
+  const Bytes got = read_to_end(peer);
   // In order: what TCP had taken, the one that failed, and those behind it.
   bool failed = false;
   for (std::uint64_t id = 0; id < kCount; ++id) {
@@ -177,35 +161,28 @@ TEST_CASE("memory lifetime: Sends that wait for TCP, and their memory is taken b
   CHECK(whole > 0);
 }
 
-TEST_CASE("memory lifetime: a region is deregistered inside a batch that names it", "[memory]") {
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  attach(near, far);
-  Lent lent(near.pd, 100);
+TEST_CASE_METHOD(ConnectedPair, "memory lifetime: a region is deregistered inside a batch that names it", "[memory]") {
+  Lent lent(a.pd, 100);
   ibv_send_wr request{};
   request.wr_id = 3;
   request.opcode = IBV_WR_SEND;
   request.sg_list = &lent.sge;
   request.num_sge = 1;
-  near.qp->begin_batch();
-  near.qp->add(request);
+  a.qp->begin_batch();
+  a.qp->add(request);
   lent.take(Taken::deregistered);
-  CHECK(near.qp->end_batch() == 0);
-  const ibv_wc completion = next(*near.send_cq);
-  CHECK(completion.wr_id == 3);
-  CHECK(completion.status == IBV_WC_LOC_PROT_ERR);
+  CHECK(a.qp->end_batch() == 0);
+  check_next(*a.send_cq, 3, IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_CASE("memory lifetime: a receive that may not be posted so fails when a message comes, as with adapters",
-          "[memory]") {
+TEST_CASE_METHOD(Pair,
+                 "memory lifetime: a receive that may not be posted so fails when a message comes, as with adapters",
+                 "[memory]") {
   const int wrong = GENERATE(range(0, 6));
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
   Pd elsewhere(context);
-  attach(near, far, false, 4, 0, mpa::PeerKind::other, true);
-  Bytes message = pattern(64, 2);
-  const auto source = near.expose(message, 0);
-  Lent lent(far.pd, 64), constant(far.pd, 64, 0), foreign(elsewhere, 64);
+  connect({.remote = true});
+  Registered message(a, pattern(64, 2));
+  Lent lent(b.pd, 64), constant(b.pd, 64, 0), foreign(elsewhere, 64);
   ibv_sge sge = lent.sge;
   switch (wrong) {
     case 0: sge = constant.sge; break;  // no right to write
@@ -216,24 +193,19 @@ TEST_CASE("memory lifetime: a receive that may not be posted so fails when a mes
     case 5: sge.addr -= 1; break;
   }
   for (Lent* one : {&lent, &constant, &foreign}) std::fill(one->memory.begin(), one->memory.end(), kNew);
-  REQUIRE(far.post_receive(1, {sge}) == 0);
-  REQUIRE(far.post_receive(2, {sge}) == 0);
-  REQUIRE(near.post(IBV_WR_SEND, 6, {}) == 0);  // no octets, and no memory is looked at
-  CHECK(next(*far.receive_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
-  REQUIRE(near.post(IBV_WR_SEND, 7, {sge_of(message, *source)}) == 0);
-  const ibv_wc received = next(*far.receive_cq);
-  CHECK(received.wr_id == 2);
-  CHECK(received.status == IBV_WC_LOC_PROT_ERR);
-  CHECK(next(*near.send_cq).status == IBV_WC_REM_OP_ERR);
+  REQUIRE(b.post_receive(1, {sge}) == 0);
+  REQUIRE(b.post_receive(2, {sge}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 6, {}) == 0);  // no octets, and no memory is looked at
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  REQUIRE(a.post(IBV_WR_SEND, 7, {message.sge()}) == 0);
+  check_next(*b.receive_cq, 2, IBV_WC_LOC_PROT_ERR);
+  CHECK(next(*a.send_cq).status == IBV_WC_REM_OP_ERR);
   CHECK((lent.untouched() && constant.untouched() && foreign.untouched()));
 }
 
-TEST_CASE("memory lifetime: rereg_mr of rights fails no work that stays allowed", "[memory]") {
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  attach(near, far);
-  Lent target(far.pd, 4096), own(near.pd, 4096);
+TEST_CASE_METHOD(ConnectedPair, "memory lifetime: rereg_mr of rights fails no work that stays allowed", "[memory]") {
+  Lent target(b.pd, 4096), own(a.pd, 4096);
   const std::uint32_t rkey = target.mr->key();
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0};
@@ -245,12 +217,12 @@ TEST_CASE("memory lifetime: rereg_mr of rights fails no work that stays allowed"
     }
   });
   for (std::uint64_t id = 0; id < 2000; ++id) {
-    REQUIRE(far.post_receive(id, {target.sge}) == 0);
-    REQUIRE(near.post(IBV_WR_RDMA_WRITE, id, {own.sge}, 0, rkey, address_of(target.memory)) == 0);
-    REQUIRE(near.post(IBV_WR_SEND, id, {own.sge}) == 0);
-    REQUIRE(next(*near.send_cq).status == IBV_WC_SUCCESS);
-    REQUIRE(next(*near.send_cq).status == IBV_WC_SUCCESS);
-    REQUIRE(next(*far.receive_cq).status == IBV_WC_SUCCESS);
+    REQUIRE(b.post_receive(id, {target.sge}) == 0);
+    REQUIRE(a.post(IBV_WR_RDMA_WRITE, id, {own.sge}, 0, rkey, address_of(target.memory)) == 0);
+    REQUIRE(a.post(IBV_WR_SEND, id, {own.sge}) == 0);
+    REQUIRE(next(*a.send_cq).status == IBV_WC_SUCCESS);
+    REQUIRE(next(*a.send_cq).status == IBV_WC_SUCCESS);
+    REQUIRE(next(*b.receive_cq).status == IBV_WC_SUCCESS);
   }
   stop = true;
   changer.join();

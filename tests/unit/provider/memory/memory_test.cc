@@ -13,13 +13,12 @@
 #include <string>
 
 #include "provider/process/limits.h"
-#include "tests/unit/provider/memory/memory_rig.h"
+#include "tests/unit/provider/memory/window_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
-TEST_CASE("memory: what the device says", "[memory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: what the device says", "[memory]") {
   ibv_device_attr_ex device{};
   context->query_device(device);
   CHECK(device.orig_attr.max_mw == provider::kMaxMw);
@@ -34,8 +33,7 @@ TEST_CASE("memory: what the device says", "[memory]") {
 
 // ---- Re-registration -----------------------------------------------------------------------------------------------
 
-TEST_CASE("memory: rereg_mr, each combination of flags", "[memory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: rereg_mr, each combination of flags", "[memory]") {
   for (int flags = 0; flags <= IBV_REREG_MR_FLAGS_SUPPORTED; ++flags) {
     Pd pd(context), other(context);
     Bytes memory(100), second(300);
@@ -61,8 +59,7 @@ TEST_CASE("memory: rereg_mr, each combination of flags", "[memory]") {
   }
 }
 
-TEST_CASE("memory: rereg_mr and zero-based addressing, and a chosen iova", "[memory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: rereg_mr and zero-based addressing, and a chosen iova", "[memory]") {
   Pd pd(context);
   Bytes memory(100);
   const auto mr = Mr::create(pd, memory.data(), 100, 0x500, 0);
@@ -75,8 +72,7 @@ TEST_CASE("memory: rereg_mr and zero-based addressing, and a chosen iova", "[mem
   CHECK(region_of(*mr).base == address_of(memory));
 }
 
-TEST_CASE("memory: rereg_mr, errors", "[memory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: rereg_mr, errors", "[memory]") {
   const auto elsewhere = open_loopback();
   Pd pd(context), other(elsewhere);
   Bytes memory(100);
@@ -120,8 +116,8 @@ int registers(Pd& pd, const Pages& pages, std::size_t offset, std::size_t length
 
 }  // namespace
 
-TEST_CASE("memory: each page of a region has to be mapped and to allow what the region allows", "[memory][native]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: each page of a region has to be mapped and to allow what the region allows",
+                 "[memory][native]") {
   Pd pd(context);
   // Few pages, and more than are faulted in: the kernel is asked in different ways.
   const std::size_t count = GENERATE(std::size_t{3}, std::size_t{300});
@@ -148,8 +144,7 @@ TEST_CASE("memory: each page of a region has to be mapped and to allow what the 
   }
 }
 
-TEST_CASE("memory: of a large region no page is touched", "[memory][native]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: of a large region no page is touched", "[memory][native]") {
   Pd pd(context);
   const Pages pages(300);
   REQUIRE(registers(pd, pages, 0, pages.size, kAll) == 0);
@@ -158,8 +153,7 @@ TEST_CASE("memory: of a large region no page is touched", "[memory][native]") {
   CHECK(std::none_of(resident.begin(), resident.end(), [](unsigned char page) { return (page & 1) != 0; }));
 }
 
-TEST_CASE("memory: memory that cannot be populated is registered all the same", "[memory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: memory that cannot be populated is registered all the same", "[memory]") {
   Pd pd(context);
   // A mapping that is longer than its file: the second page is mapped, and nothing is behind it yet.
   const int file = ::memfd_create("short", MFD_CLOEXEC);
@@ -170,7 +164,8 @@ TEST_CASE("memory: memory that cannot be populated is registered all the same", 
   CHECK(registers(pd, pages, 0, pages.size, kAll) == 0);
 }
 
-TEST_CASE("memory: the registration of a few pages reads no list of what is mapped", "[memory][native]") {
+TEST_CASE_METHOD(Loopback, "memory: the registration of a few pages reads no list of what is mapped",
+                 "[memory][native]") {
   // What this process has read so far.
   const auto octets_read = [] {
     std::ifstream file("/proc/self/io");
@@ -179,7 +174,6 @@ TEST_CASE("memory: the registration of a few pages reads no list of what is mapp
     REQUIRE((file >> name >> count));
     return count;
   };
-  const auto context = open_loopback();
   Pd pd(context);
   const Pages pages(16);
   const unsigned long before = octets_read();
@@ -190,8 +184,7 @@ TEST_CASE("memory: the registration of a few pages reads no list of what is mapp
 
 // ---- On-demand paging, advice --------------------------------------------------------------------------------------
 
-TEST_CASE("memory: on-demand regions are not looked at before they are used", "[memory]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: on-demand regions are not looked at before they are used", "[memory]") {
   Pd pd(context);
   Pages pages(4);
   pages.make_inaccessible(kPage, kPage);
@@ -206,32 +199,30 @@ TEST_CASE("memory: on-demand regions are not looked at before they are used", "[
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE("memory: an implicit on-demand region serves any memory, at both ends", "[memory]") {
-  Connected it;
-  const auto near = Mr::create(it.near.pd, nullptr, SIZE_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND);
-  const auto far = Mr::create(it.far.pd, nullptr, SIZE_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND);
-  REQUIRE((near && far));
+TEST_CASE_METHOD(WindowPair, "memory: an implicit on-demand region serves any memory, at both ends", "[memory]") {
+  const auto here = Mr::create(near.pd, nullptr, SIZE_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND);
+  const auto there = Mr::create(far.pd, nullptr, SIZE_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND);
+  REQUIRE((here && there));
   Pages later(2);  // registered by the regions before it was there
   std::memset(later.memory, 5, 1000);
-  const ibv_sge source{later.address(), 1000, near->key()};
-  REQUIRE(it.near.post(IBV_WR_RDMA_WRITE, 1, {source}, 0, far->key(), later.address() + kPage) == 0);
-  REQUIRE(it.near.post(IBV_WR_RDMA_READ, 2, {}, 0, 0, 0) == 0);
-  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
+  const ibv_sge source{later.address(), 1000, here->key()};
+  REQUIRE(near.post(IBV_WR_RDMA_WRITE, 1, {source}, 0, there->key(), later.address() + kPage) == 0);
+  REQUIRE(near.post(IBV_WR_RDMA_READ, 2, {}, 0, 0, 0) == 0);
+  CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
   CHECK(later.memory[kPage + 999] == std::byte{5});
   SECTION("what is not there at the peer ends the stream") {
-    REQUIRE(it.near.post(IBV_WR_RDMA_READ, 3, {source}, 0, far->key(), 16) == 0);
-    CHECK(next(*it.near.send_cq).status != IBV_WC_SUCCESS);
+    REQUIRE(near.post(IBV_WR_RDMA_READ, 3, {source}, 0, there->key(), 16) == 0);
+    CHECK(next(*near.send_cq).status != IBV_WC_SUCCESS);
   }
   SECTION("what is not there here ends the work") {
-    const ibv_sge nothing{16, 8, near->key()};
-    REQUIRE(it.near.post(IBV_WR_SEND, 3, {nothing}) == 0);
-    CHECK(next(*it.near.send_cq).status == IBV_WC_LOC_PROT_ERR);
+    const ibv_sge nothing{16, 8, here->key()};
+    REQUIRE(near.post(IBV_WR_SEND, 3, {nothing}) == 0);
+    CHECK(next(*near.send_cq).status == IBV_WC_LOC_PROT_ERR);
   }
 }
 
-TEST_CASE("memory: advise_mr", "[memory][native]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "memory: advise_mr", "[memory][native]") {
   Pd pd(context), other(context);
   Pages pages(4);
   const auto mr = Mr::create(pd, pages.memory, pages.size, pages.address(), kLocal | IBV_ACCESS_ON_DEMAND);
@@ -271,64 +262,61 @@ TEST_CASE("memory: advise_mr", "[memory][native]") {
 
 // ---- Null regions, dma-buf, device memory --------------------------------------------------------------------------
 
-TEST_CASE("memory: a null region reads zeros and drops what is written", "[memory]") {
-  Connected it;
-  const auto null = Mr::create_null(it.near.pd);
-  const auto far_null = Mr::create_null(it.far.pd);
+TEST_CASE_METHOD(WindowPair, "memory: a null region reads zeros and drops what is written", "[memory]") {
+  const auto null = Mr::create_null(near.pd);
+  const auto far_null = Mr::create_null(far.pd);
   REQUIRE((null && far_null));
-  const auto exposed = it.far.expose(it.target, kAll);
-  std::fill(it.target.begin(), it.target.end(), std::byte{7});
+  const auto exposed = far.expose(target, kAll);
+  std::fill(target.begin(), target.end(), std::byte{7});
   const ibv_sge anywhere{0x123456789, 1000, null->key()};
   // Into it: a Read's data go nowhere, and the ones after it to their place.
-  ibv_sge half = anywhere, rest = sge_of(it.own, *it.own_mr);
+  ibv_sge half = anywhere, rest = own.sge();
   half.length = 500;
   rest.length = 500;
-  const Bytes before = it.own;
-  REQUIRE(it.near.post(IBV_WR_RDMA_READ, 1, {half, rest}, 0, exposed->key(), address_of(it.target)) == 0);
-  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
-  CHECK(it.own[0] == std::byte{7});
-  CHECK(it.own[500] == before[500]);
+  const Bytes before = own;
+  REQUIRE(near.post(IBV_WR_RDMA_READ, 1, {half, rest}, 0, exposed->key(), target.address()) == 0);
+  CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(own[0] == std::byte{7});
+  CHECK(own[500] == before[500]);
   // Out of it: zeros.
-  REQUIRE(it.near.post(IBV_WR_RDMA_WRITE, 2, {anywhere}, 0, exposed->key(), address_of(it.target)) == 0);
-  REQUIRE(it.near.post(IBV_WR_RDMA_READ, 3, {}, 0, 0, 0) == 0);
-  next(*it.near.send_cq), next(*it.near.send_cq);
-  CHECK(it.target == Bytes(1000));
+  REQUIRE(near.post(IBV_WR_RDMA_WRITE, 2, {anywhere}, 0, exposed->key(), target.address()) == 0);
+  REQUIRE(near.post(IBV_WR_RDMA_READ, 3, {}, 0, 0, 0) == 0);
+  next(*near.send_cq), next(*near.send_cq);
+  CHECK(target == Bytes(1000));
   // A receive: dropped, and counted.
-  REQUIRE(it.far.post_receive(4, {{0, 1000, far_null->key()}}) == 0);
-  REQUIRE(it.near.post(IBV_WR_SEND, 5, {sge_of(it.own, *it.own_mr)}) == 0);
-  const ibv_wc received = next(*it.far.receive_cq);
+  REQUIRE(far.post_receive(4, {{0, 1000, far_null->key()}}) == 0);
+  REQUIRE(near.post(IBV_WR_SEND, 5, {own.sge()}) == 0);
+  const ibv_wc received = next(*far.receive_cq);
   CHECK(received.status == IBV_WC_SUCCESS);
   CHECK(received.byte_len == 1000);
-  next(*it.near.send_cq);
-  // Nobody reaches it from afar, and no window is bound to it.
-  CHECK(it.write(far_null->key(), 0, 10) != IBV_WC_SUCCESS);
+  next(*near.send_cq);
+  // Nobody reaches it from afar, and no window is bound to
+  CHECK(write(far_null->key(), 0, 10) != IBV_WC_SUCCESS);
 }
 
-TEST_CASE("memory: the result of an atomic operation may be dropped", "[memory]") {
-  Connected it;
-  const auto null = Mr::create_null(it.near.pd);
-  const auto exposed = it.far.expose(it.target, kAll);
+TEST_CASE_METHOD(WindowPair, "memory: the result of an atomic operation may be dropped", "[memory]") {
+  const auto null = Mr::create_null(near.pd);
+  const auto exposed = far.expose(target, kAll);
   ibv_sge sink{8, 8, null->key()};
-  const std::uint64_t to = (address_of(it.target) + 7) & ~std::uint64_t{7};
-  REQUIRE(it.near.post_atomic(0, sink, exposed->key(), to, 1) == 0);
-  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
+  const std::uint64_t to = (target.address() + 7) & ~std::uint64_t{7};
+  REQUIRE(near.post_atomic(0, sink, exposed->key(), to, 1) == 0);
+  CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("memory: regions of a descriptor that can be mapped", "[memory]") {
-  Connected it;
+TEST_CASE_METHOD(WindowPair, "memory: regions of a descriptor that can be mapped", "[memory]") {
   // What an exporter of system memory gives; any descriptor that maps will do.
   const int fd = ::memfd_create("buffer", MFD_CLOEXEC);
   REQUIRE(fd >= 0);
   REQUIRE(::ftruncate(fd, 3 * kPage) == 0);
-  const auto mr = Mr::create_dmabuf(it.far.pd, kPage + 100, kPage, 0x70000 + 100, fd, kAll);
+  const auto mr = Mr::create_dmabuf(far.pd, kPage + 100, kPage, 0x70000 + 100, fd, kAll);
   REQUIRE(mr);
-  CHECK(it.write(mr->key(), 0x70000 + 100) == IBV_WC_SUCCESS);
+  CHECK(write(mr->key(), 0x70000 + 100) == IBV_WC_SUCCESS);
   Bytes out(1000);
   CHECK(::pread(fd, out.data(), out.size(), kPage + 100) == 1000);
-  CHECK(out == it.own);
+  CHECK(out == own);
   const auto error = [&](std::uint64_t offset, std::size_t length, std::uint64_t iova, int from, unsigned access) {
     errno = 0;
-    return Mr::create_dmabuf(it.far.pd, offset, length, iova, from, access) ? 0 : errno;
+    return Mr::create_dmabuf(far.pd, offset, length, iova, from, access) ? 0 : errno;
   };
   CHECK(error(0, kPage, 0, fd, IBV_ACCESS_RELAXED_ORDERING) == 0);
   CHECK(error(0, kPage, 1, fd, kAll) == EINVAL);  // another page offset
@@ -350,8 +338,7 @@ TEST_CASE("memory: regions of a descriptor that can be mapped", "[memory]") {
   ::close(fd);
 }
 
-TEST_CASE("memory: device memory", "[memory]") {
-  Connected it;
+TEST_CASE_METHOD(WindowPair, "memory: device memory", "[memory]") {
   const auto dm = Dm::create(1000, 6);
   REQUIRE(dm);
   Bytes out(1000, std::byte{9});
@@ -369,7 +356,7 @@ TEST_CASE("memory: device memory", "[memory]") {
   CHECK(dm->copy_out(out.data(), 0, 1001) == EFAULT);
   const auto error = [&](std::uint64_t offset, std::size_t length, unsigned access) {
     errno = 0;
-    return Mr::create_dm(it.far.pd, *dm, offset, length, access) ? 0 : errno;
+    return Mr::create_dm(far.pd, *dm, offset, length, access) ? 0 : errno;
   };
   CHECK(error(0, 1000, kAll) == EINVAL);  // not zero-based
   CHECK(error(0, 1001, kAll | IBV_ACCESS_ZERO_BASED) == EINVAL);
@@ -378,14 +365,14 @@ TEST_CASE("memory: device memory", "[memory]") {
   CHECK(error(0, 1000, kAll | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND) == EINVAL);
   CHECK(error(0, 1000, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED) == EINVAL);
   {
-    const auto mr = Mr::create_dm(it.far.pd, *dm, 64, 936, kAll | IBV_ACCESS_ZERO_BASED);
+    const auto mr = Mr::create_dm(far.pd, *dm, 64, 936, kAll | IBV_ACCESS_ZERO_BASED);
     REQUIRE(mr);
     CHECK(dm->in_use());
-    CHECK(it.write(mr->key(), 100, 500) == IBV_WC_SUCCESS);
+    CHECK(write(mr->key(), 100, 500) == IBV_WC_SUCCESS);
     CHECK(dm->copy_out(out.data(), 164, 500) == 0);
-    CHECK(std::equal(out.begin(), out.begin() + 500, it.own.begin()));
+    CHECK(std::equal(out.begin(), out.begin() + 500, own.begin()));
     // Atomic operations, on memory that is aligned as was asked.
-    CHECK(it.fetch_add(mr->key(), 8, 77) == IBV_WC_SUCCESS);
+    CHECK(fetch_add(mr->key(), 8, 77) == IBV_WC_SUCCESS);
     std::uint64_t value = 0;
     CHECK(dm->copy_out(&value, 72, 8) == 0);
     CHECK(value == 77);
@@ -414,35 +401,30 @@ TEST_CASE("memory: device memory has its limits", "[memory]") {
 // ---- Registered memory that is not there ---------------------------------------------------------------------------
 
 // By the local rule nothing but the first one's own octets decides about it.
-TEST_CASE("memory: of writes that are sent together the one whose memory is gone fails", "[memory][native]") {
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  Bytes own = pattern(3000), target(3000);
-  const auto own_mr = near.expose(own, kLocal), target_mr = far.expose(target, kAll);
+TEST_CASE_METHOD(Pair, "memory: of writes that are sent together the one whose memory is gone fails",
+                 "[memory][native]") {
+  Registered own(a, pattern(3000), kLocal), target(b, Bytes(3000), kAll);
   Pages pages(1);
-  const auto gone = Mr::create(near.pd, pages.memory, pages.size, pages.address(), kLocal);
+  const auto gone = Mr::create(a.pd, pages.memory, pages.size, pages.address(), kLocal);
   REQUIRE(gone);
-  attach(near, far);
+  connect();
   pages.make_inaccessible(0, pages.size);
-  ibv_sge sges[] = {sge_of(own, *own_mr), {pages.address(), 3000, gone->key()}};
+  ibv_sge sges[] = {own.sge(), {pages.address(), 3000, gone->key()}};
   ibv_send_wr writes[2]{};
   for (const std::size_t i : {0, 1}) {
     writes[i].wr_id = i;
     writes[i].opcode = IBV_WR_RDMA_WRITE;
     writes[i].sg_list = &sges[i];
     writes[i].num_sge = 1;
-    writes[i].wr.rdma.rkey = target_mr->key();
-    writes[i].wr.rdma.remote_addr = address_of(target);
+    writes[i].wr.rdma.rkey = target.key();
+    writes[i].wr.rdma.remote_addr = target.address();
   }
   writes[0].next = &writes[1];
   ibv_send_wr* bad = nullptr;
-  REQUIRE(near.qp->post_send(writes, &bad) == 0);
-  const ibv_wc first = next(*near.send_cq), second = next(*near.send_cq);
-  CHECK(first.wr_id == 0);
-  CHECK(first.status == IBV_WC_SUCCESS);
-  CHECK(second.wr_id == 1);
-  CHECK(second.status == IBV_WC_LOC_PROT_ERR);
-  REQUIRE(eventually([&] { return none(*far.receive_cq) && far.qp->state() == IBV_QPS_ERR; }));
+  REQUIRE(a.qp->post_send(writes, &bad) == 0);
+  check_next(*a.send_cq, 0);
+  check_next(*a.send_cq, 1, IBV_WC_LOC_PROT_ERR);
+  REQUIRE(eventually([&] { return none(*b.receive_cq) && b.qp->state() == IBV_QPS_ERR; }));
   const bool placed = target == own;
   CHECK(placed);
 }

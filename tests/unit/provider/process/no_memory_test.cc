@@ -13,9 +13,9 @@
 
 #include "provider/progress/progress_helpers.h"
 #include "provider/verbs/srq.h"
-#include "tests/unit/provider/memory/memory_rig.h"
+#include "tests/unit/provider/memory/window_pair.h"
+#include "tests/unit/provider/pair.h"
 #include "tests/unit/provider/process/refusing_new.h"
-#include "tests/unit/provider/rnic.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -183,13 +183,9 @@ class Exchange {
 
   bool connect() {
     if (!modify(near_, IBV_QPS_INIT) || !modify(far_, IBV_QPS_INIT)) return false;
-    Qp::Attachment attachment;
-    attachment.agreement.crc = setting_.crc;
-    attachment.agreement.ird = attachment.agreement.ord = 4;
-    attachment.agreement.rtr = mpa::ReadyToReceive::write;
-    if (setting_.remote) attachment.completion = rdmap::Completion::remote;
     for (const bool initiator : {true, false}) {
-      attachment.initiator = initiator;
+      const provider::Attachment attachment =
+          attachment_of({.crc = setting_.crc, .remote = setting_.remote}, initiator);
       counts = true;
       int error = ENOMEM;
       try {

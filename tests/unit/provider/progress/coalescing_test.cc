@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -142,30 +142,24 @@ TEST_CASE("coalescing: a program that does not come back is left alone, longer e
 
 namespace {
 
-constexpr unsigned kAll =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr std::size_t kFpdu = 2 + 18 + 10 + 2 + 4;  // of a Send of 10 octets
 constexpr unsigned kPosts = 200;
 
 // Posts without a pause to a peer of octets, and never as many as its queue has places.
-struct Burst {
-  std::shared_ptr<Context> context = open_loopback();
-  Side side;
-  TcpStream peer;
-  Bytes data = pattern(10);
-  std::unique_ptr<Mr> mr;
+struct Burst : RawPair {
+  Registered data{a, pattern(10)};
 
-  explicit Burst(bool remote) : side(*context, 256, 4, 64, false) {
-    peer = attach_raw(side, remote);
-    mr = side.expose(data, kAll);
-    give(peer, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false));
+  explicit Burst(bool remote)
+      : RawPair({.depth = 1, .remote = remote, .rtr = mpa::ReadyToReceive::none}, false,
+                {.depth = 256, .signal_all = false}) {
+    give(peer, empty_write());
     // Until this is taken in, nothing may be sent.
-    REQUIRE(side.post(IBV_WR_SEND, 0, {sge_of(data, *mr)}) == 0);
+    REQUIRE(a.post(IBV_WR_SEND, 0, {data.sge()}) == 0);
     arrived(1);
   }
   void post(unsigned last_flags = 0) {
     for (unsigned i = 1; i <= kPosts; ++i) {
-      REQUIRE(side.post(IBV_WR_SEND, i, {sge_of(data, *mr)}, i == kPosts ? last_flags : 0) == 0);
+      REQUIRE(a.post(IBV_WR_SEND, i, {data.sge()}, i == kPosts ? last_flags : 0) == 0);
     }
   }
   // The program does nothing but wait. What asks whether it was placed may come as well.
@@ -191,32 +185,32 @@ TEST_CASE("coalescing: what is posted is sent, whatever the program does next", 
   }
   SECTION("it polls another queue") {
     it.post();
-    for (int i = 0; i < 3; ++i) CHECK(none(*it.side.receive_cq));
+    for (int i = 0; i < 3; ++i) CHECK(none(*it.a.receive_cq));
     it.arrived(kPosts);
   }
   SECTION("it waits for an event") {
     it.post(IBV_SEND_SIGNALED);
-    it.side.send_cq->request_notify(false);
+    it.a.send_cq->request_notify(false);
     it.arrived(kPosts);
   }
   SECTION("it ends the connection") {
     it.post();
-    REQUIRE(it.side.qp->disconnect(nullptr) == 0);
+    REQUIRE(it.a.qp->disconnect(nullptr) == 0);
     it.arrived(kPosts);
   }
   SECTION("it puts the queue pair into error") {
     it.post();
-    REQUIRE(it.side.to(IBV_QPS_ERR) == 0);
+    REQUIRE(it.a.to(IBV_QPS_ERR) == 0);
     it.arrived(kPosts);
   }
   SECTION("another thread puts the queue pair into error") {
     std::thread([&it] { it.post(); }).join();
-    REQUIRE(it.side.to(IBV_QPS_ERR) == 0);
+    REQUIRE(it.a.to(IBV_QPS_ERR) == 0);
     it.arrived(kPosts);
   }
   SECTION("it destroys the queue pair") {
     it.post();
-    it.side.qp.reset();
+    it.a.qp.reset();
     it.arrived(kPosts);
   }
 }
@@ -225,7 +219,7 @@ TEST_CASE("coalescing: a peer that closes in a burst closes in order", "[coalesc
   Burst it(false);
   it.post();
   REQUIRE(::shutdown(it.peer.fd(), SHUT_WR) == 0);
-  REQUIRE(eventually([&] { return it.side.qp->state() == IBV_QPS_ERR; }));
+  REQUIRE(eventually([&] { return it.a.qp->state() == IBV_QPS_ERR; }));
   it.arrived(kPosts);
   CHECK_FALSE(next_event(*it.context, 0));
 }

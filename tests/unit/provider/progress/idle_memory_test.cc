@@ -12,7 +12,7 @@
 #include "provider/connect/local_address.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/process/limits.h"
-#include "tests/unit/provider/connect/manual/manual_rig.h"
+#include "tests/unit/provider/connect/manual/manual_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;

@@ -3,7 +3,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/unit/provider/connect/manual/manual_rig.h"
+#include "tests/unit/provider/connect/manual/manual_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -21,18 +21,17 @@ TEST_CASE("idle program: Sends that were received complete while their program s
   const unsigned pause_us = GENERATE(0U, 1U, 20U, 100U, 500U);
   constexpr unsigned kSends = 96;
   const auto context = open_loopback(), elsewhere = open_loopback();
-  Side a(*context, 128), b(*elsewhere, 128);
+  Side a(*context, {.depth = 128}), b(*elsewhere, {.depth = 128});
   connect_manually(a, b);
-  Bytes out(10), in(10);
-  const auto source = a.expose(out, 0), target = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  Registered out(a, Bytes(10)), in(b, Bytes(10), kLocal);
   for (int turn = 0; turn < 3; ++turn) {
-    for (unsigned i = 0; i < kSends; ++i) REQUIRE(b.post_receive(i, {sge_of(in, *target)}) == 0);
+    for (unsigned i = 0; i < kSends; ++i) REQUIRE(b.post_receive(i, {in.sge()}) == 0);
     if (manner == Manner::polls_before) {
       for (int i = 0; i < 2000; ++i) CHECK(none(*a.send_cq));
     }
     unsigned taken = 0;
     for (unsigned i = 0; i < kSends; ++i) {
-      REQUIRE(a.post(IBV_WR_SEND, i, {sge_of(out, *source)}) == 0);
+      REQUIRE(a.post(IBV_WR_SEND, i, {out.sge()}) == 0);
       ibv_wc completion{};
       if (manner == Manner::polls_between && i % 4 == 0 && a.send_cq->poll(1, &completion) == 1) ++taken;
       if (manner == Manner::polls_another_queue) CHECK(none(*a.receive_cq));

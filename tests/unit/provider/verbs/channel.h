@@ -5,7 +5,7 @@
 #include <fcntl.h>
 
 #include "provider/verbs/cq/completion_channel.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 namespace uiw::test {
 

@@ -7,7 +7,7 @@
 
 #include "base/grace_period.h"
 #include "provider/process/limits.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -34,8 +34,7 @@ TEST_CASE("context: a device that is not there", "[context]") {
   CHECK(Context::open("") == nullptr);
 }
 
-TEST_CASE("context: what device and port say", "[context]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "context: what device and port say", "[context]") {
   CHECK(context->device().interface == "lo");
   ibv_device_attr_ex device{};
   context->query_device(device);
@@ -54,8 +53,7 @@ TEST_CASE("context: what device and port say", "[context]") {
   CHECK(context->query_port(2, port) == EINVAL);
 }
 
-TEST_CASE("context: async events are read in order and purged by object", "[context]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "context: async events are read in order and purged by object", "[context]") {
   int objects[2] = {};
   ibv_async_event event{};
   for (int i = 0; i < 6; ++i) {
@@ -77,8 +75,7 @@ TEST_CASE("context: async events are read in order and purged by object", "[cont
   CHECK(context->withdraw_events(&objects[0], 1) == 1);
 }
 
-TEST_CASE("mr: rights and tagged offsets", "[context]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "mr: rights and tagged offsets", "[context]") {
   Pd pd(context);
   Bytes memory(100);
   const auto base = address_of(memory);
@@ -115,8 +112,7 @@ TEST_CASE("mr: rights and tagged offsets", "[context]") {
   CHECK(empty);
 }
 
-TEST_CASE("mr: what cannot be registered", "[context]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "mr: what cannot be registered", "[context]") {
   Pd pd(context);
   Bytes memory(100);
   const auto error = [&](void* address, std::size_t length, std::uint64_t iova, unsigned access) {
@@ -156,8 +152,8 @@ TEST_CASE("mr: what cannot be registered", "[context]") {
   CHECK_FALSE(pd.in_use());
 }
 
-TEST_CASE("mr: deregistration waits for the end of placements under way (RFC 5040 section 8.1.1)", "[context]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "mr: deregistration waits for the end of placements under way (RFC 5040 section 8.1.1)",
+                 "[context]") {
   Pd pd(context);
   Bytes memory(64);
   auto mr = Mr::create(pd, memory.data(), 64, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -180,8 +176,7 @@ TEST_CASE("mr: deregistration waits for the end of placements under way (RFC 504
   placement.join();
 }
 
-TEST_CASE("mr: registered and gone while others look", "[context]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "mr: registered and gone while others look", "[context]") {
   Pd pd(context);
   Bytes memory(64);
   std::vector<std::thread> threads;

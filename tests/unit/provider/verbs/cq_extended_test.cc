@@ -6,7 +6,7 @@
 #include "provider/process/limits.h"
 #include "provider/progress/clock.h"
 #include "provider/verbs/cq/cq.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 #include "tests/unit/provider/verbs/channel.h"
 
 using namespace uiw;
@@ -29,8 +29,8 @@ void fill(Cq& cq, std::uint64_t first, std::uint64_t count) {
 
 }  // namespace
 
-TEST_CASE("cq: an extended poll goes through what is there (manual page of ibv_create_cq_ex)", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: an extended poll goes through what is there (manual page of ibv_create_cq_ex)",
+                 "[cq]") {
   Cq::Options options;
   options.single_threaded = GENERATE(false, true);
   const auto cq = Cq::create(*context, 8, -1, nullptr, options);
@@ -59,8 +59,9 @@ TEST_CASE("cq: an extended poll goes through what is there (manual page of ibv_c
   CHECK(stamp.wall_ns == 0);
 }
 
-TEST_CASE("cq: in the middle of an extended poll its thread may destroy a queue pair and change the size", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback,
+                 "cq: in the middle of an extended poll its thread may destroy a queue pair and change the size",
+                 "[cq]") {
   const auto cq = Cq::create(*context, 8, -1, nullptr);
   for (std::uint64_t id = 0; id < 6; ++id) {
     ibv_wc completion = completion_of(id);
@@ -83,8 +84,7 @@ TEST_CASE("cq: in the middle of an extended poll its thread may destroy a queue 
   CHECK(none(*cq));
 }
 
-TEST_CASE("cq: threads take turns with extended polls", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: threads take turns with extended polls", "[cq]") {
   constexpr std::uint64_t kAll = 20'000;
   const auto cq = Cq::create(*context, static_cast<int>(kAll), -1, nullptr, with_time());
   std::atomic<std::uint64_t> sum{0}, count{0};
@@ -120,8 +120,7 @@ TEST_CASE("cq: threads take turns with extended polls", "[cq]") {
   CHECK_FALSE(disorder);
 }
 
-TEST_CASE("cq: timestamps never go back, and compare with the clock of the device", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: timestamps never go back, and compare with the clock of the device", "[cq]") {
   const auto cq = Cq::create(*context, 64, -1, nullptr, with_time());
   std::uint64_t before = provider::raw_clock(), wall_before = provider::wall_clock_ns();
   ibv_wc completion{};
@@ -155,8 +154,7 @@ TEST_CASE("cq: timestamps never go back, and compare with the clock of the devic
   CHECK(stamp.wall_ns == 0);
 }
 
-TEST_CASE("cq: resized, it keeps what is in it, in order (Verbs draft section 5.3.3)", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: resized, it keeps what is in it, in order (Verbs draft section 5.3.3)", "[cq]") {
   const auto cq = Cq::create(*context, 16, -1, nullptr, with_time());
   std::uint64_t in = 0, out = 0;
   ibv_wc completion{};
@@ -189,8 +187,7 @@ TEST_CASE("cq: resized, it keeps what is in it, in order (Verbs draft section 5.
   CHECK_FALSE(next_event(*context, 0));
 }
 
-TEST_CASE("cq: resized while others push and poll", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: resized while others push and poll", "[cq]") {
   constexpr std::uint64_t kAll = 60'000;
   constexpr int kLeast = 1024;  // never more than so many in it
   const auto cq = Cq::create(*context, kLeast, -1, nullptr, with_time());
@@ -301,8 +298,7 @@ void check_solicited_alone(Cq& cq, const Channel& channel, std::uintptr_t number
 
 }  // namespace
 
-TEST_CASE("cq: moderation holds events back, and loses none (manual page of ibv_modify_cq)", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: moderation holds events back, and loses none (manual page of ibv_modify_cq)", "[cq]") {
   const Channel channel;
   int object = 0;
   auto* const handle = reinterpret_cast<ibv_cq*>(&object);
@@ -342,8 +338,7 @@ TEST_CASE("cq: moderation holds events back, and loses none (manual page of ibv_
   }
 }
 
-TEST_CASE("cq: under moderation whoever waits is woken for everything", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: under moderation whoever waits is woken for everything", "[cq]") {
   const Channel channel;
   int object = 0;
   const auto cq = Cq::create(*context, 4096, channel.fd(), reinterpret_cast<ibv_cq*>(&object));
@@ -373,10 +368,10 @@ TEST_CASE("cq: under moderation whoever waits is woken for everything", "[cq]") 
   channel.next(milliseconds(1));
 }
 
-TEST_CASE("cq: overrun takes its queue pairs into error, with a Terminate (Verbs draft figure 24)", "[cq][qp]") {
-  const auto context = open_loopback(), other = open_loopback();
-  Side a(*context), b(*other), c(*context), d(*other);
-  attach(a, b);
+TEST_CASE_METHOD(PairApart, "cq: overrun takes its queue pairs into error, with a Terminate (Verbs draft figure 24)",
+                 "[cq][qp]") {
+  Side c(*context), d(*context_b);
+  connect();
   attach(c, d);
   REQUIRE(b.post_receive(1, {}) == 0);
   for (int i = 0; i < a.send_cq->entries(); ++i) a.send_cq->push(completion_of(7), false);
@@ -387,9 +382,9 @@ TEST_CASE("cq: overrun takes its queue pairs into error, with a Terminate (Verbs
   CHECK(first->event_type == IBV_EVENT_CQ_ERR);
   CHECK(second->event_type == IBV_EVENT_QP_FATAL);
   CHECK(second->element == reinterpret_cast<std::uintptr_t>(a.handle()));
-  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR && b.qp->state() == IBV_QPS_ERR; }));
+  CHECK(enter_error());
   CHECK(next(*b.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
-  const auto at_b = next_event(*other);
+  const auto at_b = next_event(*context_b);
   REQUIRE(at_b);
   CHECK(at_b->event_type == IBV_EVENT_QP_FATAL);  // the Terminate
   // What was in it is there, and nothing else.
@@ -403,25 +398,19 @@ TEST_CASE("cq: overrun takes its queue pairs into error, with a Terminate (Verbs
   CHECK_FALSE(next_event(*context, 0));
 }
 
-TEST_CASE("cq: overrun by several threads under traffic", "[cq][qp]") {
-  const auto context = open_loopback();
-  Side a(*context, 64), b(*context, 64);
-  attach(a, b);
+TEST_CASE_METHOD(DeepPair, "cq: overrun by several threads under traffic", "[cq][qp]") {
+  connect();
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
-      ibv_send_wr request{};
-      request.wr_id = 5;
-      request.opcode = IBV_WR_RDMA_WRITE;
       while (!stop) {
-        ibv_send_wr* bad = nullptr;
-        a.qp->post_send(&request, &bad);
+        a.try_post(IBV_WR_RDMA_WRITE, 5, {});
         a.send_cq->push(completion_of(5), false);
       }
     });
   }
-  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR && b.qp->state() == IBV_QPS_ERR; }));
+  CHECK(enter_error());
   stop = true;
   for (auto& thread : threads) thread.join();
   unsigned queue_errors = 0;
@@ -434,8 +423,7 @@ TEST_CASE("cq: overrun by several threads under traffic", "[cq][qp]") {
   }
 }
 
-TEST_CASE("cq: overrun that is to be ignored only loses completions", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: overrun that is to be ignored only loses completions", "[cq]") {
   Cq::Options options;
   options.ignore_overrun = true;
   const auto cq = Cq::create(*context, 4, -1, nullptr, options);

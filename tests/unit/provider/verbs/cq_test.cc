@@ -4,15 +4,14 @@
 #include <cerrno>
 
 #include "provider/process/limits.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 #include "tests/unit/provider/verbs/channel.h"
 
 using namespace uiw;
 using namespace uiw::test;
 using provider::SuppressedNotifications;
 
-TEST_CASE("cq: sizes and channels that are none", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: sizes and channels that are none", "[cq]") {
   const auto error = [&](int entries, int fd) {
     errno = 0;
     return Cq::create(*context, entries, fd, nullptr) ? 0 : errno;
@@ -29,8 +28,7 @@ TEST_CASE("cq: sizes and channels that are none", "[cq]") {
   CHECK(Cq::create(*context, 1, -1, nullptr)->entries() >= 2);
 }
 
-TEST_CASE("cq: completions come in order, and as many as there is room for", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: completions come in order, and as many as there is room for", "[cq]") {
   const auto cq = Cq::create(*context, 8, -1, nullptr);
   ibv_wc out[8];
   CHECK(cq->poll(8, out) == 0);
@@ -46,8 +44,7 @@ TEST_CASE("cq: completions come in order, and as many as there is room for", "[c
   }
 }
 
-TEST_CASE("cq: completions of a queue pair that is gone go, and the others stay in order", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: completions of a queue pair that is gone go, and the others stay in order", "[cq]") {
   const auto cq = Cq::create(*context, 8, -1, nullptr);
   const auto capacity = static_cast<std::uint64_t>(cq->entries());
   std::uint64_t id = 0;
@@ -70,8 +67,8 @@ TEST_CASE("cq: completions of a queue pair that is gone go, and the others stay 
   }
 }
 
-TEST_CASE("cq: overrun is reported once, and completions in the queue stay (Verbs draft section 8)", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: overrun is reported once, and completions in the queue stay (Verbs draft section 8)",
+                 "[cq]") {
   int object = 0;
   auto* const handle = reinterpret_cast<ibv_cq*>(&object);
   const auto cq = Cq::create(*context, 4, -1, handle);
@@ -135,8 +132,7 @@ void check_overlapping(Cq& cq, const Channel& channel, std::uintptr_t number) {
 
 }  // namespace
 
-TEST_CASE("cq: one event for each request (Verbs draft section 8.2)", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: one event for each request (Verbs draft section 8.2)", "[cq]") {
   const Channel channel;
   int object = 0;
   auto* const handle = reinterpret_cast<ibv_cq*>(&object);
@@ -191,8 +187,7 @@ TEST_CASE("cq: one event for each request (Verbs draft section 8.2)", "[cq]") {
   }
 }
 
-TEST_CASE("cq: destruction says how many events were taken, and takes out the others", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: destruction says how many events were taken, and takes out the others", "[cq]") {
   const Channel channel;
   int objects[2] = {};
   const auto a = Cq::create(*context, 64, channel.fd(), reinterpret_cast<ibv_cq*>(&objects[0]));
@@ -217,8 +212,7 @@ TEST_CASE("cq: destruction says how many events were taken, and takes out the ot
   CHECK(events == 3);
 }
 
-TEST_CASE("cq: without a channel a request is met silently", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: without a channel a request is met silently", "[cq]") {
   const auto cq = Cq::create(*context, 4, -1, nullptr);
   CHECK(cq->request_notify(false) == 0);
   cq->push(completion_of(1), true);
@@ -227,8 +221,7 @@ TEST_CASE("cq: without a channel a request is met silently", "[cq]") {
   CHECK(events == 0);
 }
 
-TEST_CASE("cq: many push, many poll, each completion once", "[cq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "cq: many push, many poll, each completion once", "[cq]") {
   constexpr std::uint64_t kEach = 5000;
   const auto cq = Cq::create(*context, 2 * static_cast<int>(kEach), -1, nullptr);
   std::atomic<std::uint64_t> sum{0}, count{0};

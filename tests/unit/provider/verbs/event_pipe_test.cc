@@ -65,8 +65,7 @@ class NoDescriptors {
 
 }  // namespace
 
-TEST_CASE("channel: one that the program has closed takes events and raises no signal", "[channel]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "channel: one that the program has closed takes events and raises no signal", "[channel]") {
   const int fd = provider::create_completion_channel();
   REQUIRE(fd >= 0);
   const auto cq = Cq::create(*context, 4, fd, nullptr);
@@ -88,9 +87,9 @@ TEST_CASE("channel: one that the program has closed takes events and raises no s
   CHECK(to_acknowledge == 0);
 }
 
-TEST_CASE("channel: where the program has closed what is not its own, nobody waits for events to be read",
-          "[channel]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback,
+                 "channel: where the program has closed what is not its own, nobody waits for events to be read",
+                 "[channel]") {
   const Channel channel;
   Teller read(*context, channel, 1), unread(*context, channel, 2), late(*context, channel, 3);
   read.tell();
@@ -123,9 +122,8 @@ TEST_CASE("channel: two hundred take little of what a user may have in pipes", "
   CHECK(::fcntl(open_loopback()->async_fd(), F_GETPIPE_SZ) <= ::sysconf(_SC_PAGESIZE));
 }
 
-TEST_CASE("channel: the events of three thousand queues wait for the program", "[channel]") {
+TEST_CASE_METHOD(Loopback, "channel: the events of three thousand queues wait for the program", "[channel]") {
   constexpr std::uint64_t kQueues = 3000;
-  const auto context = open_loopback();
   const Channel channel;
   std::vector<std::unique_ptr<Teller>> queues;
   for (std::uint64_t i = 1; i <= kQueues; ++i) queues.push_back(std::make_unique<Teller>(*context, channel, i));
@@ -150,9 +148,9 @@ TEST_CASE("channel: the events of three thousand queues wait for the program", "
   for (auto& queue : queues) CHECK(queue->destroy() == 4);
 }
 
-TEST_CASE("channel: destroying a queue takes its unread events, and needs no descriptor", "[channel]") {
+TEST_CASE_METHOD(Loopback, "channel: destroying a queue takes its unread events, and needs no descriptor",
+                 "[channel]") {
   const unsigned events = GENERATE(1U, 40U, 700U);  // of each; more than the pipe holds
-  const auto context = open_loopback();
   const Channel channel;
   Teller a(*context, channel, 1), b(*context, channel, 2), c(*context, channel, 3);
   for (unsigned i = 0; i < events; ++i) {
@@ -175,8 +173,8 @@ TEST_CASE("channel: destroying a queue takes its unread events, and needs no des
   CHECK(c.destroy() == events);
 }
 
-TEST_CASE("channel: a thread that waits for events does not hold up the destruction of a queue", "[channel]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "channel: a thread that waits for events does not hold up the destruction of a queue",
+                 "[channel]") {
   const Channel channel;
   Teller a(*context, channel, 1), b(*context, channel, 2);
   std::atomic<std::uint64_t> taken{0};
@@ -192,8 +190,7 @@ TEST_CASE("channel: a thread that waits for events does not hold up the destruct
   CHECK(b.destroy() == 1);
 }
 
-TEST_CASE("channel: the first event that a thread makes while it waits is kept for it", "[channel]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "channel: the first event that a thread makes while it waits is kept for it", "[channel]") {
   const Channel channel;
   Teller a(*context, channel, 1), b(*context, channel, 2);
   int number = 0;
@@ -244,9 +241,8 @@ TEST_CASE("channel: the first event that a thread makes while it waits is kept f
   }
 }
 
-TEST_CASE("context: thousands of async events wait for the program", "[channel]") {
+TEST_CASE_METHOD(Loopback, "context: thousands of async events wait for the program", "[channel]") {
   constexpr std::uintptr_t kEvents = 4000;
-  const auto context = open_loopback();
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_FATAL;
   for (std::uintptr_t i = 1; i <= kEvents; ++i) {

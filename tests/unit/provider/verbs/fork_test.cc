@@ -36,20 +36,6 @@ void expect(bool well, const char* what) {
   ::_exit(1);
 }
 
-// A message from one to the other, and both completions.
-bool talk(Side& a, Side& b) {
-  Bytes out(8, std::byte{1}), in(8);
-  const auto from = a.expose(out, 0), to = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  if (b.post_receive(1, {sge_of(in, *to)}) != 0) return false;
-  if (a.post(IBV_WR_SEND, 2, {sge_of(out, *from)}, IBV_SEND_SIGNALED) != 0) return false;
-  return next(*b.receive_cq).status == IBV_WC_SUCCESS && next(*a.send_cq).status == IBV_WC_SUCCESS && in == out;
-}
-
-struct Couple {
-  explicit Couple(Context& context) : a(context), b(context) { attach(a, b); }
-  Side a, b;
-};
-
 // How the child ended: 0 when all was well. One that hangs ends by SIGALRM.
 int in_child(const std::function<void()>& body) {
   const pid_t child = ::fork();
@@ -74,18 +60,18 @@ void begin_anew() {
   const auto context = Context::open("uiw_lo");
   expect(context != nullptr, "no device");
   const Channel channel;
-  Couple couple(*context);
+  ConnectedPair pair;
   const auto number = std::uint64_t{17};
   const auto cq = Cq::create(*context, 4, channel.fd(), reinterpret_cast<ibv_cq*>(number));
   expect(cq && cq->request_notify(false) == 0, "no completion queue");
   cq->push(completion_of(1), false);
   expect(channel.next(kPatience) == number, "no event");
-  expect(talk(couple.a, couple.b), "no traffic");
+  expect(talk(pair.a, pair.b), "no traffic");
 }
 
 // What a child finds of its parent's, and may do with its copy of it.
 struct Inherited {
-  explicit Inherited(Context& in) : context(in), couple(in), pd(in.shared_from_this()) {
+  explicit Inherited(Context& in) : context(in), pair(in.shared_from_this()), pd(in.shared_from_this()) {
     cq = Cq::create(in, 16, channel.fd(), reinterpret_cast<ibv_cq*>(std::uint64_t{1}));
     ibv_srq_attr attributes{16, 1, 0};
     srq = provider::Srq::create(pd, attributes, false, nullptr);
@@ -96,12 +82,12 @@ struct Inherited {
     ibv_wc completion{};
     cq->poll(1, &completion);
     expect(cq->request_notify(false) == 0, "request_notify");
-    expect(couple.a.to(IBV_QPS_ERR) == EIO, "modify");
-    couple.a.send_cq->poll(1, &completion);
-    couple.a.post_receive(7, {sge_of(memory, *mr)});
-    couple.a.post(IBV_WR_SEND, 8, {sge_of(memory, *mr)});
+    expect(pair.a.to(IBV_QPS_ERR) == EIO, "modify");
+    pair.a.send_cq->poll(1, &completion);
+    pair.a.post_receive(7, {sge_of(memory, *mr)});
+    pair.a.post(IBV_WR_SEND, 8, {sge_of(memory, *mr)});
     unsigned events = ~0U;
-    for (Side* side : {&couple.a, &couple.b}) {
+    for (Side* side : {&pair.a, &pair.b}) {
       side->qp.release()->leave_to_parent();
       expect(side->send_cq->prepare_destroy(events) == 0, "destruction of a send queue");
       expect(side->receive_cq->prepare_destroy(events) == 0, "destruction of a receive queue");
@@ -120,7 +106,7 @@ struct Inherited {
     expect(Cq::create(context, 16, -1, nullptr) != nullptr, "creation of a queue");
   }
   Context& context;
-  Couple couple;
+  ConnectedPair pair;
   Pd pd;
   Channel channel;
   Bytes memory = Bytes(64);
@@ -168,10 +154,7 @@ void connect_and_end(Context& context) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
-  Qp::Attachment attachment;
-  attachment.initiator = true;
-  attachment.mulpdu = 1024;
-  qp->attach(socket, attachment);
+  qp->attach(socket, attachment_of({.mulpdu = 1024}, true));
   ::close(ends[1]);
 }
 
@@ -186,8 +169,7 @@ int listen_and_stop() {
 
 }  // namespace
 
-TEST_CASE("fork: a child polls a queue that a thread of the parent was polling", "[fork]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "fork: a child polls a queue that a thread of the parent was polling", "[fork]") {
   const auto cq = Cq::create(*context, 4, -1, nullptr);
   cq->push(completion_of(1), false);
   cq->push(completion_of(2), false);
@@ -211,18 +193,18 @@ TEST_CASE("fork: a child polls a queue that a thread of the parent was polling",
   CHECK(locked);
 }
 
-TEST_CASE("fork: nothing that a child does reaches the parent's connection or its events", "[fork][native]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "fork: nothing that a child does reaches the parent's connection or its events",
+                 "[fork][native]") {
   Inherited mine(*context);
-  CHECK(talk(mine.couple.a, mine.couple.b));
+  CHECK(talk(mine.pair.a, mine.pair.b));
   REQUIRE(mine.cq->request_notify(false) == 0);
   mine.cq->push(completion_of(1), false);
   CHECK(in_child([&] { mine.use_and_destroy(); }) == 0);
   CHECK(in_child(begin_anew) == 0);
   CHECK(mine.channel.next() == 1);
   CHECK(mine.channel.next() == 0);
-  CHECK(talk(mine.couple.a, mine.couple.b));
-  CHECK(talk(mine.couple.b, mine.couple.a));
+  CHECK(talk(mine.pair.a, mine.pair.b));
+  CHECK(talk(mine.pair.b, mine.pair.a));
   unsigned events = 0;
   CHECK(mine.cq->prepare_destroy(events) == 0);
   CHECK(events == 1);
@@ -282,12 +264,11 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("fork: children of a parent whose threads are busy with everything", "[fork][native]") {
+TEST_CASE_METHOD(Loopback, "fork: children of a parent whose threads are busy with everything", "[fork][native]") {
   if (kSanitized) {
     WARN("locks of a sanitizer's allocator are not released in a child: left out");
     return;
   }
-  const auto context = open_loopback();
   Inherited shared(*context);
   Pd pd(context);
   {
@@ -336,5 +317,5 @@ TEST_CASE("fork: children of a parent whose threads are busy with everything", "
               }) == 0);
     }
   }
-  CHECK(talk(shared.couple.a, shared.couple.b));
+  CHECK(talk(shared.pair.a, shared.pair.b));
 }

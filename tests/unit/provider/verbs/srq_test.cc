@@ -5,14 +5,13 @@
 
 #include "provider/process/limits.h"
 #include "tests/unit/provider/connect/manual/manual_caller.h"
-#include "tests/unit/provider/verbs/srq_pool.h"
+#include "tests/unit/provider/verbs/pool_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 using provider::SrqUser;
 
-TEST_CASE("srq: creation checks sizes and the limit", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: creation checks sizes and the limit", "[srq]") {
   Pd pd(context);
   const auto error = [&](ibv_srq_attr attributes, bool arm) {
     errno = 0;
@@ -52,10 +51,10 @@ TEST_CASE("srq: creation checks sizes and the limit", "[srq]") {
   CHECK((device.orig_attr.device_cap_flags & IBV_DEVICE_XRC) == 0);
 }
 
-TEST_CASE("srq: errno of ibv_post_srq_recv, and of ibv_post_recv to a queue pair that has one", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: errno of ibv_post_srq_recv, and of ibv_post_recv to a queue pair that has one",
+                 "[srq]") {
   Pool pool(*context, 3);
-  Side side(*context, 16, 4, 64, true, pool.srq.get());
+  Side side(*context, {.srq = pool.srq.get()});
   ibv_sge sges[3] = {{address_of(pool.memory), 8, pool.mr->key()}, {}, {}};
   sges[1] = sges[2] = sges[0];
   CHECK(pool.post(1, sges, -1) == EINVAL);
@@ -77,14 +76,13 @@ TEST_CASE("srq: errno of ibv_post_srq_recv, and of ibv_post_recv to a queue pair
   CHECK(attributes.cap.max_recv_wr == 0);  // ignored (Verbs draft section 6.3.4)
 }
 
-TEST_CASE("srq: not to be destroyed while a queue pair has it", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: not to be destroyed while a queue pair has it", "[srq]") {
   Pool pool(*context);
   CHECK_FALSE(pool.srq->in_use());
   {
-    Side one(*context, 16, 4, 64, true, pool.srq.get());
+    Side one(*context, {.srq = pool.srq.get()});
     CHECK(pool.srq->in_use());
-    { Side two(*context, 16, 4, 64, true, pool.srq.get()); }
+    { Side two(*context, {.srq = pool.srq.get()}); }
     CHECK(pool.srq->in_use());
     CHECK(one.to(IBV_QPS_ERR) == 0);
     CHECK(pool.srq->in_use());
@@ -93,10 +91,11 @@ TEST_CASE("srq: not to be destroyed while a queue pair has it", "[srq]") {
   REQUIRE(pool.post(0) == 0);  // goes with it
 }
 
-TEST_CASE("srq: the memory of receives left in it is not written afterwards (Verbs draft section 6.3.3)", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback,
+                 "srq: the memory of receives left in it is not written afterwards (Verbs draft section 6.3.3)",
+                 "[srq]") {
   Pool pool(*context);
-  auto b = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());
+  auto b = std::make_unique<Side>(*context, QueueSizes{.srq = pool.srq.get()});
   TcpStream peer = attach_raw(*b);
   for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(pool.post(id) == 0);
   give(peer, send_segment(1, 0, 40, true));
@@ -123,17 +122,16 @@ TEST_CASE("srq: the memory of receives left in it is not written afterwards (Ver
   ibv_srq_attr attributes{16, 2, 0};
   pool.srq = Srq::create(pool.pd, attributes, false, pool.handle());
   REQUIRE(pool.srq);
-  auto all = couples(pool, 1);
+  auto all = pairs_of(pool, 1);
   REQUIRE(all[0]->send(5, 64) == 0);
   CHECK(none(*all[0]->b.receive_cq));  // nothing is left of the receives
   REQUIRE(pool.post(9) == 0);
   CHECK(next(*all[0]->b.receive_cq).wr_id == 9);
 }
 
-TEST_CASE("srq: the receive of a message whose stream is forgotten is there again", "[srq][manual]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: the receive of a message whose stream is forgotten is there again", "[srq][manual]") {
   Pool pool(*context, 4);
-  auto b = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());
+  auto b = std::make_unique<Side>(*context, QueueSizes{.srq = pool.srq.get()});
   for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(pool.post(id) == 0);
   REQUIRE(pool.modify(IBV_SRQ_LIMIT, 0, 4) == 0);  // which tells when one is taken
   enum class End { psn, reset, destroyed };
@@ -152,13 +150,7 @@ TEST_CASE("srq: the receive of a message whose stream is forgotten is there agai
   REQUIRE(event_is(next_event(*context), IBV_EVENT_SRQ_LIMIT_REACHED, pool.handle()));
   if (filled_up) REQUIRE(pool.post(4) == 0);
   if (end == End::psn) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTS;
-    attributes.timeout = attributes.retry_cnt = 1;
-    attributes.rnr_retry = 7;
-    attributes.max_rd_atomic = 2;
-    attributes.sq_psn = 5;  // not what this peer expects
-    REQUIRE(b->qp->modify(attributes, kRts) == 0);
+    REQUIRE(to_rts(*b, 5) == 0);  // not what this peer expects
     CHECK(b->qp->state() == IBV_QPS_RTS);
   } else if (end == End::reset) {
     REQUIRE(b->to(IBV_QPS_RESET) == 0);
@@ -167,25 +159,23 @@ TEST_CASE("srq: the receive of a message whose stream is forgotten is there agai
   }
   CHECK(pool.post(5) == ENOMEM);
   if (end == End::psn && filled_up) {
-    const ibv_wc completion = next(*b->receive_cq);
-    CHECK(completion.wr_id == 0);
-    CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
+    check_next(*b->receive_cq, 0, IBV_WC_WR_FLUSH_ERR);
   } else {
     CHECK(none(*b->receive_cq));
   }
   // Others get it, in its turn.
-  auto all = couples(pool, 1);
+  auto all = pairs_of(pool, 1);
   for (const std::uint64_t id : {1U, 2U, 3U, filled_up ? 4U : 0U}) {
     REQUIRE(all[0]->send(1, 64) == 0);
     CHECK(next(*all[0]->b.receive_cq).wr_id == id);
   }
 }
 
-TEST_CASE("srq: a receive leaves its place when a message takes it (Verbs draft section 6.3.7)", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: a receive leaves its place when a message takes it (Verbs draft section 6.3.7)",
+                 "[srq]") {
   Pool pool(*context, 4);
   const std::uint32_t size = pool.query().max_wr;
-  auto all = couples(pool, 1);
+  auto all = pairs_of(pool, 1);
   for (std::uint64_t id = 0; id < size; ++id) REQUIRE(pool.post(id) == 0);
   CHECK(pool.post(size) == ENOMEM);
   REQUIRE(all[0]->send(1, 64) == 0);
@@ -196,10 +186,9 @@ TEST_CASE("srq: a receive leaves its place when a message takes it (Verbs draft 
   CHECK(pool.post(size + 1) == ENOMEM);
 }
 
-TEST_CASE("srq: the limit event comes once for each time it is armed", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: the limit event comes once for each time it is armed", "[srq]") {
   Pool pool(*context);
-  auto all = couples(pool, 1);
+  auto all = pairs_of(pool, 1);
   CHECK(pool.modify(IBV_SRQ_LIMIT, 0, 17) == EINVAL);
   CHECK(pool.modify(1 << 5, 0, 1) == EINVAL);
   std::uint32_t number = 0;
@@ -251,10 +240,9 @@ TEST_CASE("srq: the limit event comes once for each time it is armed", "[srq]") 
   CHECK_FALSE(next_event(*context, 0));
 }
 
-TEST_CASE("srq: another size, with receives in it and traffic", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: another size, with receives in it and traffic", "[srq]") {
   Pool pool(*context, 4);
-  auto all = couples(pool, 2);
+  auto all = pairs_of(pool, 2);
   for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(pool.post(id) == 0);
   CHECK(pool.post(4) == ENOMEM);
   CHECK(pool.modify(IBV_SRQ_MAX_WR, 0, 0) == EINVAL);
@@ -270,7 +258,7 @@ TEST_CASE("srq: another size, with receives in it and traffic", "[srq]") {
   REQUIRE(pool.post(5) == 0);
   CHECK(pool.post(6) == ENOMEM);
   // A message of which a part has come goes on, whatever becomes of the queue.
-  Side half(*context, 16, 4, 64, true, pool.srq.get());
+  Side half(*context, {.srq = pool.srq.get()});
   TcpStream peer = attach_raw(half);
   give(peer, send_segment(1, 0, 100, false));
   REQUIRE(eventually([&] {
@@ -292,12 +280,11 @@ TEST_CASE("srq: another size, with receives in it and traffic", "[srq]") {
   CHECK(event_is(next_event(*context), IBV_EVENT_SRQ_LIMIT_REACHED, pool.handle()));
 }
 
-TEST_CASE("srq: a message in progress is flushed with its queue pair, and nothing else", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: a message in progress is flushed with its queue pair, and nothing else", "[srq]") {
   const int how = GENERATE(range(0, 4));
   Pool pool(*context);
-  auto all = couples(pool, 1);
-  auto dying = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());
+  auto all = pairs_of(pool, 1);
+  auto dying = std::make_unique<Side>(*context, QueueSizes{.srq = pool.srq.get()});
   TcpStream peer = attach_raw(*dying);
   for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(pool.post(id) == 0);
   give(peer, send_segment(1, 0, 40, true));
@@ -317,9 +304,7 @@ TEST_CASE("srq: a message in progress is flushed with its queue pair, and nothin
     CHECK(dying->to(IBV_QPS_RESET) == 0);
   }
   if (how < 3) {
-    const ibv_wc completion = next(*dying->receive_cq);
-    CHECK(completion.wr_id == 1);
-    CHECK(completion.status == (how == 2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_WR_FLUSH_ERR));
+    const ibv_wc completion = check_next(*dying->receive_cq, 1, how == 2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_WR_FLUSH_ERR);
     CHECK(completion.qp_num == dying->qp->number());
     CHECK(event_is(next_event(*context), IBV_EVENT_QP_LAST_WQE_REACHED, dying->handle()));
     CHECK(dying->to(IBV_QPS_ERR) == 0);  // no second event
@@ -330,17 +315,15 @@ TEST_CASE("srq: a message in progress is flushed with its queue pair, and nothin
   dying.reset();
   for (const std::uint64_t id : {2, 7}) {
     REQUIRE(all[0]->send(5, 64) == 0);
-    const ibv_wc completion = next(*all[0]->b.receive_cq);
-    CHECK(completion.status == IBV_WC_SUCCESS);
-    CHECK(completion.wr_id == id);
+    check_next(*all[0]->b.receive_cq, id);
   }
   CHECK(all[0]->b.qp->state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("srq: the last-WQE event comes once for each time that a queue pair goes into error", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: the last-WQE event comes once for each time that a queue pair goes into error",
+                 "[srq]") {
   Pool pool(*context);
-  Side side(*context, 16, 4, 64, true, pool.srq.get()), plain(*context);
+  Side side(*context, {.srq = pool.srq.get()}), plain(*context);
   for (int round = 0; round < 2; ++round) {
     REQUIRE(side.to(IBV_QPS_INIT) == 0);
     CHECK_FALSE(next_event(*context, 0));
@@ -356,8 +339,8 @@ TEST_CASE("srq: the last-WQE event comes once for each time that a queue pair go
   CHECK(none(*side.receive_cq));
 }
 
-TEST_CASE("srq: the promised receive of a queue pair that is destroyed goes to the next in line", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: the promised receive of a queue pair that is destroyed goes to the next in line",
+                 "[srq]") {
   Pool pool(*context);
   rdmap::ReceiveBuffer buffer;
   SrqUser late(*pool.srq);
@@ -403,10 +386,9 @@ TEST_CASE("srq: the promised receive of a queue pair that is destroyed goes to t
   CHECK_FALSE(late.take(buffer));
 }
 
-TEST_CASE("srq: a queue pair in line that goes away wakes the next", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: a queue pair in line that goes away wakes the next", "[srq]") {
   Pool pool(*context);
-  auto all = couples(pool, 3);
+  auto all = pairs_of(pool, 3);
   for (auto& couple : all) REQUIRE(couple->send(3, 64) == 0);
   REQUIRE(eventually([&] { return pool.srq->waiting() == 3; }));
   all[1]->b.qp.reset();

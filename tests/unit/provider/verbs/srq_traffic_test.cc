@@ -6,17 +6,16 @@
 #include <deque>
 #include <random>
 
-#include "tests/unit/provider/verbs/srq_pool.h"
+#include "tests/unit/provider/verbs/pool_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
-TEST_CASE("srq: many queue pairs take in any order, each its own messages in order", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: many queue pairs take in any order, each its own messages in order", "[srq]") {
   const std::size_t many = GENERATE(3, 12);
   constexpr std::uint32_t kEach = 200;
   Pool pool(*context, 16);
-  auto all = couples(pool, many);
+  auto all = pairs_of(pool, many);
   std::mt19937 random(7);
   std::vector<std::uint32_t> sent(many), received(many);
   std::vector<unsigned> flying(many);
@@ -53,12 +52,11 @@ TEST_CASE("srq: many queue pairs take in any order, each its own messages in ord
   }
 }
 
-TEST_CASE("srq: those without a receive are served in turn, the program polling or not", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: those without a receive are served in turn, the program polling or not", "[srq]") {
   const std::size_t many = GENERATE(1, 4, 12);
   constexpr std::uint32_t kEach = 8;
   Pool pool(*context);
-  auto all = couples(pool, many);
+  auto all = pairs_of(pool, many);
   for (auto& couple : all) {
     for (std::uint32_t i = 0; i < kEach; ++i) REQUIRE(couple->send(i, 64) == 0);
   }
@@ -87,10 +85,9 @@ TEST_CASE("srq: those without a receive are served in turn, the program polling 
   }
 }
 
-TEST_CASE("srq: a busy queue pair leaves receives to the others", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: a busy queue pair leaves receives to the others", "[srq]") {
   Pool pool(*context, 4);
-  auto all = couples(pool, 2);
+  auto all = pairs_of(pool, 2);
   std::uint32_t busy = 0;
   std::uint64_t id = 0;
   for (std::uint32_t round = 0; round < 20; ++round) {
@@ -118,14 +115,13 @@ TEST_CASE("srq: a busy queue pair leaves receives to the others", "[srq]") {
   }
 }
 
-TEST_CASE("srq: queue pairs come and go under traffic", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: queue pairs come and go under traffic", "[srq]") {
   Pool pool(*context, 8);
-  auto lasting = couples(pool, 1);
+  auto lasting = pairs_of(pool, 1);
   std::uint32_t sent = 0, received = 0;
   std::uint64_t id = 0;
   for (int round = 0; round < 30; ++round) {
-    auto fleeting = couples(pool, 3);
+    auto fleeting = pairs_of(pool, 3);
     for (auto& couple : fleeting) {
       for (std::uint32_t i = 0; i < 8; ++i) REQUIRE(couple->send(i, 64) == 0);
     }
@@ -149,12 +145,11 @@ TEST_CASE("srq: queue pairs come and go under traffic", "[srq]") {
   }
 }
 
-TEST_CASE("srq: threads post and others take", "[srq]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "srq: threads post and others take", "[srq]") {
   constexpr std::size_t kPairs = 4;
   constexpr std::uint32_t kEach = 400;
   Pool pool(*context, 6);
-  auto all = couples(pool, kPairs);
+  auto all = pairs_of(pool, kPairs);
   std::mutex mutex;
   std::deque<std::uint64_t> idle;
   for (std::uint64_t id = 0; id < 64; ++id) idle.push_back(id);
@@ -187,7 +182,7 @@ TEST_CASE("srq: threads post and others take", "[srq]") {
       std::uint32_t sent[kPairs] = {}, next_number[kPairs] = {};
       while (working()) {
         for (std::size_t i = t; i < kPairs; i += 2) {
-          Couple& couple = *all[i];
+          PoolPair& couple = *all[i];
           if (sent[i] < kEach && couple.send(sent[i], 64) == 0) ++sent[i];
           ibv_wc completion{};
           if (couple.a.send_cq->poll(1, &completion) == 1 && completion.status != IBV_WC_SUCCESS) ++wrong;

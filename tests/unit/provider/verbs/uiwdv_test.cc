@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -42,111 +42,94 @@ void add(Side& side, const ibv_send_wr& made, const provider::WorkQueues::Extens
 
 }  // namespace
 
-TEST_CASE("uiwdv: an extended request is sent as extended", "[uiwdv]") {
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  attach(near, far);
-  Bytes words(64), results(8);
-  const auto target = far.expose(words, kAtomic);
-  const auto result = near.expose(results, IBV_ACCESS_LOCAL_WRITE);
-  ibv_sge sge = sge_of(results, *result);
+TEST_CASE_METHOD(ConnectedPair, "uiwdv: an extended request is sent as extended", "[uiwdv]") {
+  Registered words(b, Bytes(64), kAtomic);
+  Registered results(a, Bytes(8), kLocal);
+  ibv_sge sge = results.sge();
   auto* word = reinterpret_cast<std::uint64_t*>(words.data());
   std::atomic_ref(*word).store(0x00000001'FFFFFFFF);
-  REQUIRE(far.post_receive(70, {}) == 0);
-  REQUIRE(far.post_receive(71, {}) == 0);
+  REQUIRE(b.post_receive(70, {}) == 0);
+  REQUIRE(b.post_receive(71, {}) == 0);
 
-  near.qp->begin_batch();
+  a.qp->begin_batch();
   ibv_send_wr atomic = request(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge);
-  atomic.wr.atomic.rkey = target->key();
-  atomic.wr.atomic.remote_addr = address_of(words);
-  add(near, atomic, rdmap::AtomicOperands{1, std::uint64_t{1} << 31, 0, kAllBits});
+  atomic.wr.atomic.rkey = words.key();
+  atomic.wr.atomic.remote_addr = words.address();
+  add(a, atomic, rdmap::AtomicOperands{1, std::uint64_t{1} << 31, 0, kAllBits});
   atomic.wr_id = 2;
   atomic.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-  add(near, atomic, rdmap::AtomicOperands{0xAB, 0xFF, 0x00000001'00000000, 0xFFFFFFFF'00000000});
+  add(a, atomic, rdmap::AtomicOperands{0xAB, 0xFF, 0x00000001'00000000, 0xFFFFFFFF'00000000});
   const Imm8 octets{1, 2, 3, 4, 5, 6, 7, 8};
-  add(near, request(3, IBV_WR_RDMA_WRITE_WITH_IMM), immediate(octets));
+  add(a, request(3, IBV_WR_RDMA_WRITE_WITH_IMM), immediate(octets));
   // The next one is an ordinary one again.
   ibv_send_wr plain = request(4, IBV_WR_RDMA_WRITE_WITH_IMM);
   plain.imm_data = htobe32(77);
-  near.qp->add(plain);
-  REQUIRE(near.qp->end_batch() == 0);
+  a.qp->add(plain);
+  REQUIRE(a.qp->end_batch() == 0);
 
   const ibv_wc_opcode opcodes[] = {IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE};
   for (std::uint64_t id = 1; id <= 4; ++id) {
-    const ibv_wc done = next(*near.send_cq);
-    CHECK(done.wr_id == id);
-    CHECK(done.status == IBV_WC_SUCCESS);
+    const ibv_wc done = check_next(*a.send_cq, id);
     CHECK(done.opcode == opcodes[id - 1]);
   }
   // 0x1FFFFFFFF plus 1, without the carry out of the low half; then its low octet is swapped.
   CHECK(std::atomic_ref(*word).load() == 0x00000001'000000AB);
 
-  ibv_wc came = next(*far.receive_cq);
+  ibv_wc came = next(*b.receive_cq);
   CHECK(came.wr_id == 70);
   CHECK(came.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
   CHECK(came.byte_len == 0);
   CHECK(std::memcmp(&came.imm_data, octets.data(), 4) == 0);
   CHECK(std::memcmp(&came.src_qp, octets.data() + 4, 4) == 0);
-  came = next(*far.receive_cq);
+  came = next(*b.receive_cq);
   CHECK(came.wr_id == 71);
   CHECK(came.imm_data == htobe32(77));
   CHECK(came.src_qp == 0);
 }
 
-TEST_CASE("uiwdv: Immediate Data with data fails its batch; an aborted one leaves nothing", "[uiwdv]") {
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  attach(near, far);
-  Bytes data(8);
-  const auto mr = near.expose(data, IBV_ACCESS_LOCAL_WRITE);
-  ibv_sge sge = sge_of(data, *mr);
-  REQUIRE(far.post_receive(1, {}) == 0);
-  near.qp->begin_batch();
-  near.qp->add(request(1, IBV_WR_SEND));
-  add(near, request(2, IBV_WR_RDMA_WRITE_WITH_IMM, &sge), immediate({}));
-  near.qp->add(request(3, IBV_WR_SEND));
-  CHECK(near.qp->end_batch() == EINVAL);
-  near.qp->begin_batch();
-  near.qp->extend(immediate({1}));
-  near.qp->abort_batch();
-  near.qp->begin_batch();
-  near.qp->add(request(4, IBV_WR_SEND));
-  REQUIRE(near.qp->end_batch() == 0);
-  CHECK(next(*near.send_cq).wr_id == 4);
-  const ibv_wc came = next(*far.receive_cq);
+TEST_CASE_METHOD(ConnectedPair, "uiwdv: Immediate Data with data fails its batch; an aborted one leaves nothing",
+                 "[uiwdv]") {
+  Registered data(a, Bytes(8), kLocal);
+  ibv_sge sge = data.sge();
+  REQUIRE(b.post_receive(1, {}) == 0);
+  a.qp->begin_batch();
+  a.qp->add(request(1, IBV_WR_SEND));
+  add(a, request(2, IBV_WR_RDMA_WRITE_WITH_IMM, &sge), immediate({}));
+  a.qp->add(request(3, IBV_WR_SEND));
+  CHECK(a.qp->end_batch() == EINVAL);
+  a.qp->begin_batch();
+  a.qp->extend(immediate({1}));
+  a.qp->abort_batch();
+  a.qp->begin_batch();
+  a.qp->add(request(4, IBV_WR_SEND));
+  REQUIRE(a.qp->end_batch() == 0);
+  CHECK(next(*a.send_cq).wr_id == 4);
+  const ibv_wc came = next(*b.receive_cq);
   CHECK(came.opcode == IBV_WC_RECV);
-  CHECK(none(*near.send_cq));
+  CHECK(none(*a.send_cq));
 }
 
-TEST_CASE("uiwdv: an extended request that is too late is flushed", "[uiwdv]") {
-  const auto context = open_loopback();
-  Side side(*context);
-  REQUIRE(side.to(IBV_QPS_ERR) == 0);
-  side.qp->begin_batch();
-  add(side, request(1, IBV_WR_RDMA_WRITE_WITH_IMM), immediate({1}));
-  side.qp->add(request(2, IBV_WR_SEND));
-  CHECK(side.qp->end_batch() == 0);
-  for (std::uint64_t id = 1; id <= 2; ++id) {
-    const ibv_wc done = next(*side.send_cq);
-    CHECK(done.wr_id == id);
-    CHECK(done.status == IBV_WC_WR_FLUSH_ERR);
-  }
+TEST_CASE_METHOD(Single, "uiwdv: an extended request that is too late is flushed", "[uiwdv]") {
+  REQUIRE(a.to(IBV_QPS_ERR) == 0);
+  a.qp->begin_batch();
+  add(a, request(1, IBV_WR_RDMA_WRITE_WITH_IMM), immediate({1}));
+  a.qp->add(request(2, IBV_WR_SEND));
+  CHECK(a.qp->end_batch() == 0);
+  for (std::uint64_t id = 1; id <= 2; ++id) check_next(*a.send_cq, id, IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_CASE("uiwdv: what was agreed on", "[uiwdv]") {
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  CHECK_FALSE(near.qp->agreed());
-  attach(near, far, true, 5, 700);
-  const auto agreed = near.qp->agreed();
+TEST_CASE_METHOD(Pair, "uiwdv: what was agreed on", "[uiwdv]") {
+  CHECK_FALSE(a.qp->agreed());
+  connect({.crc = true, .depth = 5, .mulpdu = 700});
+  const auto agreed = a.qp->agreed();
   REQUIRE(agreed);
   CHECK(agreed->rules.initiator);
   CHECK(agreed->rules.crc);
   CHECK(agreed->ord == 5);
   CHECK(agreed->rules.ird == 5);
   CHECK(agreed->rules.mulpdu == 700);
-  REQUIRE(far.qp->agreed());
-  CHECK_FALSE(far.qp->agreed()->rules.initiator);
+  REQUIRE(b.qp->agreed());
+  CHECK_FALSE(b.qp->agreed()->rules.initiator);
 }
 
 TEST_CASE("uiwdv: an object is recognised by its address, not by its content", "[uiwdv]") {

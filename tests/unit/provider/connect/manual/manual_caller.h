@@ -8,7 +8,7 @@
 #include "provider/connect/local_address.h"
 #include "provider/connect/manual/greeting_format.h"
 #include "provider/connect/qp_port.h"
-#include "tests/unit/provider/connect/manual/manual_rig.h"
+#include "tests/unit/provider/connect/manual/manual_pair.h"
 
 namespace uiw::test {
 
@@ -69,6 +69,12 @@ struct Caller {
   const std::uint32_t number;
   std::uint32_t own = 0;  // number
   TcpStream held, stream;
+};
+
+// A queue pair in INIT, and such a peer of it.
+struct CalledManually : Single {
+  CalledManually() { REQUIRE(a.to(IBV_QPS_INIT) == 0); }
+  Caller caller{a};
 };
 
 }  // namespace uiw::test

@@ -17,22 +17,17 @@ using provider::PairGreeting;
 using provider::PairRefusal;
 using provider::port_of;
 
-TEST_CASE("manual: two queue pairs of a process, in either order", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
+TEST_CASE_METHOD(ManualPair, "manual: two queue pairs of a process, in either order", "[manual]") {
   const bool a_first = GENERATE(true, false);
   Side& first = a_first ? a : b;
   Side& second = a_first ? b : a;
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(b.to(IBV_QPS_INIT) == 0);
   REQUIRE(to_rtr(first, second) == 0);
   CHECK(first.qp->state() == IBV_QPS_RTR);
   REQUIRE(to_rts(first) == 0);
   // Work waits for a peer that is not there yet.
-  Bytes out = pattern(10), in(10);
-  const auto send = first.expose(out, 0), receive = second.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(first.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
-  REQUIRE(second.post_receive(2, {sge_of(in, *receive)}) == 0);
+  Registered out(first, pattern(10)), in(second, Bytes(10), kLocal);
+  REQUIRE(first.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
+  REQUIRE(second.post_receive(2, {in.sge()}) == 0);
   CHECK(none(*first.send_cq));
   REQUIRE(to_rtr(second, first) == 0);
   CHECK(next(*second.receive_cq).status == IBV_WC_SUCCESS);
@@ -42,38 +37,32 @@ TEST_CASE("manual: two queue pairs of a process, in either order", "[manual]") {
   REQUIRE(to_rts(second) == 0);
   exchange(a, b);
   // What the program has said is what it is told.
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr init{};
-  a.qp->query(attributes, init);
+  const ibv_qp_attr attributes = a.query();
   CHECK(attributes.dest_qp_num == b.qp->number());
   CHECK(attributes.max_rd_atomic == 2);
   CHECK(attributes.max_dest_rd_atomic == 2);
 }
 
-TEST_CASE("manual: a queue pair is its own peer", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
+TEST_CASE_METHOD(Single, "manual: a queue pair is its own peer", "[manual]") {
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(to_rtr(a, a) == 0);
   REQUIRE(to_rts(a) == 0);
-  Bytes out = pattern(5000), in(5000);
-  const auto send = a.expose(out, 0);
-  const auto receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
+  Registered out(a, pattern(5000));
+  Registered in(a, Bytes(5000), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  REQUIRE(a.post_receive(1, {in.sge()}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {out.sge()}) == 0);
   CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
   CHECK(in == out);
   in.assign(in.size(), std::byte{0});
-  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 3, {sge_of(out, *send)}, 0, receive->key(), address_of(in)) == 0);
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 3, {out.sge()}, in) == 0);
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
   CHECK(in == out);  // the remote rule: it is there
 }
 
-TEST_CASE("manual: what does not name a peer is refused, and changes nothing (manual page of ibv_modify_qp)",
-          "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
+TEST_CASE_METHOD(Single,
+                 "manual: what does not name a peer is refused, and changes nothing (manual page of ibv_modify_qp)",
+                 "[manual]") {
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   const ibv_qp_attr good = rtr(gid(*context), 2000U << 8);
   const auto refused = [&](ibv_qp_attr attributes, int mask = kRtr) {
@@ -112,13 +101,8 @@ TEST_CASE("manual: what does not name a peer is refused, and changes nothing (ma
   CHECK(to_rts(a) == 0);
 }
 
-TEST_CASE("manual: in SQD later posts wait, and the queue pair can return to RTS", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
-  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  REQUIRE(to_rtr(a, b) == 0);
-  REQUIRE(to_rtr(b, a) == 0);
-  for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+TEST_CASE_METHOD(Pair, "manual: in SQD later posts wait, and the queue pair can return to RTS", "[manual]") {
+  connect_manually(a, b);
   exchange(a, b);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_SQD;
@@ -127,14 +111,12 @@ TEST_CASE("manual: in SQD later posts wait, and the queue pair can return to RTS
   const auto event = next_event(*context);
   REQUIRE(event);
   CHECK(event->event_type == IBV_EVENT_SQ_DRAINED);
-  Bytes out = pattern(10), in(10);
-  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(b.post_receive(2, {sge_of(in, *receive)}) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  Registered out(a, pattern(10)), in(b, Bytes(10), kLocal);
+  REQUIRE(b.post_receive(2, {in.sge()}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
   // The other way nothing is held: a round trip passes the message that would have come before it.
-  Bytes back(10);
-  const auto receive_back = a.expose(back, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(a.post_receive(3, {sge_of(back, *receive_back)}) == 0);
+  Registered back(a, Bytes(10), kLocal);
+  REQUIRE(a.post_receive(3, {back.sge()}) == 0);
   const auto send_back = b.expose(out, 0);
   REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out, *send_back)}) == 0);
   CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
@@ -146,35 +128,23 @@ TEST_CASE("manual: in SQD later posts wait, and the queue pair can return to RTS
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("manual: back to RESET, and connected to another", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context), c(*context);
-  for (Side* side : {&a, &b, &c}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  REQUIRE(to_rtr(a, b) == 0);
-  REQUIRE(to_rtr(b, a) == 0);
-  for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+TEST_CASE_METHOD(Pair, "manual: back to RESET, and connected to another", "[manual]") {
+  Side c(*context);
+  connect_manually(a, b);
   exchange(a, b);
   REQUIRE(a.to(IBV_QPS_RESET) == 0);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(to_rtr(a, c) == 0);
-  REQUIRE(to_rtr(c, a) == 0);
-  for (Side* side : {&a, &c}) REQUIRE(to_rts(*side) == 0);
+  connect_manually(a, c);
   exchange(a, c);
 }
 
-TEST_CASE("manual: work that the peer has received completes even if the peer is destroyed right then", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
+TEST_CASE_METHOD(Single, "manual: work that the peer has received completes even if the peer is destroyed right then",
+                 "[manual]") {
   for (int turn = 0; turn < 100; ++turn) {
     Side b(*context);
-    for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-    REQUIRE(to_rtr(a, b) == 0);
-    REQUIRE(to_rtr(b, a) == 0);
-    for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
-    Bytes out = pattern(10), in(10);
-    const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-    for (int i = 0; i < 10; ++i) REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
-    for (int i = 0; i < 10; ++i) REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+    connect_manually(a, b);
+    Registered out(a, pattern(10)), in(b, Bytes(10), kLocal);
+    for (int i = 0; i < 10; ++i) REQUIRE(b.post_receive(1, {in.sge()}) == 0);
+    for (int i = 0; i < 10; ++i) REQUIRE(a.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
     for (int i = 0; i < 10; ++i) CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
     b.qp->stop();
     b.qp.reset();
@@ -184,10 +154,9 @@ TEST_CASE("manual: work that the peer has received completes even if the peer is
   }
 }
 
-TEST_CASE("manual: a queue pair that does not exist is not reached: retry exceeded, and the rest is flushed",
-          "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
+TEST_CASE_METHOD(Single,
+                 "manual: a queue pair that does not exist is not reached: retry exceeded, and the rest is flushed",
+                 "[manual]") {
   std::uint32_t number = 0;
   {
     const Side gone(*context);
@@ -196,39 +165,32 @@ TEST_CASE("manual: a queue pair that does not exist is not reached: retry exceed
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(to_rtr(a, gid(*context), number) == 0);
   REQUIRE(to_rts(a) == 0);
-  Bytes out = pattern(10), in(10);
-  const auto send = a.expose(out, 0), receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
+  Registered out(a, pattern(10)), in(a, Bytes(10), kLocal);
+  REQUIRE(a.post_receive(1, {in.sge()}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {out.sge()}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {out.sge()}) == 0);
   CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
   CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
   CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
   CHECK(a.qp->state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("manual: work for a peer that has left fails no sooner than an adapter gives up", "[manual]") {
+TEST_CASE_METHOD(Single, "manual: work for a peer that has left fails no sooner than an adapter gives up", "[manual]") {
   // Other work may complete meanwhile, and programs end on that: ibv_srq_pingpong does.
-  const auto context = open_loopback();
-  Side a(*context);
   std::optional<Side> b(*context);
-  for (Side* side : {&a, &*b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  REQUIRE(to_rtr(a, *b) == 0);
-  REQUIRE(to_rtr(*b, a) == 0);
-  for (Side* side : {&a, &*b}) REQUIRE(to_rts(*side) == 0);
+  connect_manually(a, *b);
   exchange(a, *b);
-  Bytes out = pattern(10);
-  const auto send = a.expose(out, 0);
-  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  Registered out(a, pattern(10));
+  REQUIRE(a.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
   const auto left = std::chrono::steady_clock::now();
   b.reset();
   CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
   CHECK(std::chrono::steady_clock::now() - left >= std::chrono::milliseconds(400));
 }
 
-TEST_CASE("manual: work that could not be sent completes with its own error even if the peer leaves at that moment",
-          "[manual]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(
+    Loopback, "manual: work that could not be sent completes with its own error even if the peer leaves at that moment",
+    "[manual]") {
   for (int turn = 0; turn < 20; ++turn) {
     INFO("turn " << turn);
     Side a(*context);
@@ -236,17 +198,13 @@ TEST_CASE("manual: work that could not be sent completes with its own error even
     // Nobody calls: its number is the greater one, and the stream is given to it here.
     REQUIRE(to_rtr(a, gid(*context), provider::kFirstPort << 8) == 0);
     auto [peer, own] = tcp_pair();
-    Qp::Attachment attachment;
-    attachment.agreement.crc = false;
-    attachment.agreement.ird = attachment.agreement.ord = 1;
-    attachment.initiator = true;
+    provider::Attachment attachment = attachment_of(kRaw, true);
     attachment.attempt = a.qp->attempt();
     REQUIRE(a.qp->attach(own, attachment) == 0);
     REQUIRE(to_rts(a) == 0);
-    Bytes gone = pattern(10);
-    auto mr = a.expose(gone, 0);
-    const ibv_sge sge = sge_of(gone, *mr);
-    mr.reset();
+    Registered gone(a, pattern(10));
+    const ibv_sge sge = gone.sge();
+    gone.mr.reset();
     // Mostly before the thread of the context has seen the error.
     REQUIRE(a.post(IBV_WR_SEND, 1, {sge}) == 0);
     a.qp->no_first_message(nullptr);
@@ -255,19 +213,18 @@ TEST_CASE("manual: work that could not be sent completes with its own error even
   }
 }
 
-TEST_CASE("manual: what this process needs to make its connections is not the silence of a peer", "[manual][retry]") {
+TEST_CASE_METHOD(Loopback, "manual: what this process needs to make its connections is not the silence of a peer",
+                 "[manual][retry]") {
   using std::chrono::milliseconds;
-  const auto context = open_loopback();
   Side first(*context), first_peer(*context), a(*context), b(*context);
-  Bytes out = pattern(10), in(10);
-  const auto send = b.expose(out, 0), receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  const Registered out(b, pattern(10)), in(a, Bytes(10), kLocal);
   for (Side* side : {&first, &first_peer, &a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post_receive(1, {in.sge()}) == 0);
   const auto ready = [](Side& side, const Side& peer) { return to_rtr(side, peer) == 0 && to_rts(side) == 0; };
   // Work of `b` fails half a second after it was posted if its peer has not come by then.
   REQUIRE(ready(first, first_peer));
   REQUIRE(ready(b, a));
-  REQUIRE(b.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
+  REQUIRE(b.post(IBV_WR_SEND, 2, {out.sge()}) == 0);
   auto& loop = provider::CmLoop::instance();
   bool all = true;
   SECTION("the thread of set-up is late") {
@@ -285,34 +242,30 @@ TEST_CASE("manual: what this process needs to make its connections is not the si
   CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("manual: work posted in RTR waits for a receive until the step to RTS says how often to retry", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
-  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+TEST_CASE_METHOD(ManualPair,
+                 "manual: work posted in RTR waits for a receive until the step to RTS says how often to retry",
+                 "[manual]") {
   REQUIRE(to_rtr(a, b) == 0);
   REQUIRE(to_rtr(b, a) == 0);
   REQUIRE(to_rts(b) == 0);
-  Bytes memory = pattern(16), target(16);
-  const auto mr = a.expose(memory, 0), target_mr = b.expose(target, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(memory, *mr)}) == 0);
+  Registered memory(a, pattern(16)), target(b, Bytes(16), kLocal);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {memory.sge()}) == 0);
   // Longer than the shortest time for which work waits for a receive.
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   ibv_wc completion{};
   CHECK(a.send_cq->poll(1, &completion) == 0);
   REQUIRE(to_rts(a) == 0);
-  REQUIRE(b.post_receive(2, {sge_of(target, *target_mr)}) == 0);
+  REQUIRE(b.post_receive(2, {target.sge()}) == 0);
   CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("manual: a port listens once a queue pair of it is connected, on the device's addresses alone", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  Caller caller(a);
+TEST_CASE_METHOD(CalledManually,
+                 "manual: a port listens once a queue pair of it is connected, on the device's addresses alone",
+                 "[manual]") {
   // Another test's queue pair of the same port may have made it listen.
   const bool before = caller.dial(gid(*context)) == 0;
   INFO("listens already: " << before);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(to_rtr(a, gid(*context), 2000U << 8) == 0);
   for (const Gid& one : context->device().gids) CHECK(caller.dial(one) == 0);
   CHECK(caller.dial({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 99}) == ECONNREFUSED);
@@ -368,11 +321,7 @@ void check_held_for_another_peer(const Context& context, Side& a, Caller& caller
 
 }  // namespace
 
-TEST_CASE("manual: a caller is accepted only as the user who holds its port", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  Caller caller(a);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+TEST_CASE_METHOD(CalledManually, "manual: a caller is accepted only as the user who holds its port", "[manual]") {
   // Listens, but for no peer yet.
   Side opener(*context);
   REQUIRE(opener.to(IBV_QPS_INIT) == 0);
@@ -413,7 +362,7 @@ TEST_CASE("manual: a caller is accepted only as the user who holds its port", "[
   SECTION("held until the queue pair is in RTR, then answered") { check_held_until_rtr(*context, a, caller, good); }
 }
 
-TEST_CASE("manual: ports are reserved one at a time, and hold 256 numbers", "[manual]") {
+TEST_CASE_METHOD(Loopback, "manual: ports are reserved one at a time, and hold 256 numbers", "[manual]") {
   const std::uint16_t one = provider::reserve_port(), two = provider::reserve_port();
   REQUIRE(one >= provider::kFirstPort);
   REQUIRE(two >= provider::kFirstPort);
@@ -426,11 +375,10 @@ TEST_CASE("manual: ports are reserved one at a time, and hold 256 numbers", "[ma
   CHECK(::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0);
   CHECK(errno == EADDRINUSE);
 
-  const auto context = open_loopback();
   std::vector<std::unique_ptr<Side>> sides;
   std::vector<std::uint32_t> numbers;
   for (int i = 0; i < 600; ++i) {
-    sides.push_back(std::make_unique<Side>(*context, 1));
+    sides.push_back(std::make_unique<Side>(*context, QueueSizes{.depth = 1}));
     numbers.push_back(sides.back()->qp->number());
   }
   std::sort(numbers.begin(), numbers.end());

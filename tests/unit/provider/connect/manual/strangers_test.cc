@@ -91,22 +91,6 @@ bool speaks(const TcpStream& stream) {
   return ::recv(stream.fd(), &octet, 1, 0) == 1;
 }
 
-int to_rts(Side& side, std::uint32_t psn) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = attributes.retry_cnt = 1;
-  attributes.rnr_retry = 7;
-  attributes.max_rd_atomic = 2;
-  attributes.sq_psn = psn;
-  return side.qp->modify(attributes, kRts);
-}
-
-int to_rtr(Side& side, const Side& peer, std::uint32_t psn) {
-  ibv_qp_attr attributes = rtr(gid(peer.context), peer.qp->number());
-  attributes.rq_psn = psn;
-  return side.qp->modify(attributes, kRtr);
-}
-
 }  // namespace
 
 TEST_CASE("strangers: the kernel is asked whose a socket is", "[strangers]") {
@@ -137,15 +121,13 @@ TEST_CASE("strangers: the kernel is asked whose a socket is", "[strangers]") {
             provider::address_of({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 198, 51, 100, 1}, 0, 0)) == false);
 }
 
-TEST_CASE("strangers: who calls in the name of another user's queue pair is refused, and the right one gets through",
-          "[strangers]") {
+TEST_CASE_METHOD(
+    CalledManually,
+    "strangers: who calls in the name of another user's queue pair is refused, and the right one gets through",
+    "[strangers]") {
   if (!have_root()) return;
-  const auto context = open_loopback();
-  Side a(*context);
-  Caller caller(a);
   const Bytes greeting = octets_of(caller.greeting());
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  const auto to_ready = [&] { REQUIRE(uiw::test::to_rtr(a, gid(*context), caller.own) == 0); };
+  const auto to_ready = [&] { REQUIRE(to_rtr(a, gid(*context), caller.own) == 0); };
   const auto call_as_stranger = [&] {
     {
       const AsStranger stranger;
@@ -161,7 +143,7 @@ TEST_CASE("strangers: who calls in the name of another user's queue pair is refu
   SECTION("before") {
     Side opener(*context);  // for whom the port listens
     REQUIRE(opener.to(IBV_QPS_INIT) == 0);
-    REQUIRE(uiw::test::to_rtr(opener, gid(*context), 2000U << 8) == 0);
+    REQUIRE(to_rtr(opener, gid(*context), 2000U << 8) == 0);
     call_as_stranger();
     CHECK(refusal(caller) == PairRefusal::other_user);
     to_ready();
@@ -176,11 +158,11 @@ TEST_CASE("strangers: who calls in the name of another user's queue pair is refu
   CHECK(refusal(caller) == std::nullopt);
 }
 
-TEST_CASE("strangers: a process that becomes another user goes on connecting, beside the connections that it has",
-          "[strangers]") {
+TEST_CASE_METHOD(
+    Pair, "strangers: a process that becomes another user goes on connecting, beside the connections that it has",
+    "[strangers]") {
   if (!have_root()) return;
-  const auto context = open_loopback();
-  Side a(*context), b(*context), c(*context), d(*context);
+  Side c(*context), d(*context);
   connect_manually(a, b);
   exchange(a, b);
   struct AsUser {
@@ -202,15 +184,13 @@ TEST_CASE("strangers: a process that becomes another user goes on connecting, be
   exchange(c, d);
 }
 
-TEST_CASE("strangers: another user calls in the name of a queue pair of this process", "[strangers]") {
+TEST_CASE_METHOD(Pair, "strangers: another user calls in the name of a queue pair of this process", "[strangers]") {
   if (!have_root()) return;
-  const auto context = open_loopback();
-  Side one(*context), other(*context);
-  const bool in_order = one.qp->number() < other.qp->number();
-  Side &smaller = in_order ? one : other, &a = in_order ? other : one;
-  for (Side* side : {&smaller, &a}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(a, gid(*context), smaller.qp->number()) == 0);
-  Caller caller(a);
+  const bool in_order = a.qp->number() < b.qp->number();
+  Side &smaller = in_order ? a : b, &greater = in_order ? b : a;
+  for (Side* side : {&smaller, &greater}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(greater, gid(*context), smaller.qp->number()) == 0);
+  Caller caller(greater);
   caller.own = smaller.qp->number();
   {
     const AsStranger stranger;
@@ -219,26 +199,23 @@ TEST_CASE("strangers: another user calls in the name of a queue pair of this pro
   caller.say(octets_of(caller.greeting()));
   CHECK(refusal(caller) == PairRefusal::other_user);
   // The right one gets through.
-  REQUIRE(uiw::test::to_rtr(smaller, gid(*context), a.qp->number()) == 0);
-  for (Side* side : {&smaller, &a}) REQUIRE(uiw::test::to_rts(*side) == 0);
-  Bytes out(10), in(10);
-  const auto source = smaller.expose(out, 0), target = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(a.post_receive(1, {sge_of(in, *target)}) == 0);
-  REQUIRE(smaller.post(IBV_WR_SEND, 2, {sge_of(out, *source)}) == 0);
-  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  REQUIRE(to_rtr(smaller, gid(*context), greater.qp->number()) == 0);
+  for (Side* side : {&smaller, &greater}) REQUIRE(to_rts(*side) == 0);
+  Registered out(smaller, Bytes(10)), in(greater, Bytes(10), kLocal);
+  REQUIRE(greater.post_receive(1, {in.sge()}) == 0);
+  REQUIRE(smaller.post(IBV_WR_SEND, 2, {out.sge()}) == 0);
+  CHECK(next(*greater.receive_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("strangers: two users who connect to each other on purpose", "[strangers]") {
+TEST_CASE_METHOD(Single, "strangers: two users who connect to each other on purpose", "[strangers]") {
   if (!have_root()) return;
-  const auto context = open_loopback();
-  Side a(*context);
   std::optional<Caller> caller;
   {
     const AsStranger stranger;
     caller.emplace(a);
   }
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(a, gid(*context), caller->own) == 0);
+  REQUIRE(to_rtr(a, gid(*context), caller->own) == 0);
   {
     const AsStranger stranger;
     REQUIRE(caller->dial(gid(*context)) == 0);
@@ -247,13 +224,12 @@ TEST_CASE("strangers: two users who connect to each other on purpose", "[strange
   CHECK(refusal(*caller) == std::nullopt);
 }
 
-TEST_CASE("strangers: who answers for another user is left, and the right one gets the next call", "[strangers]") {
+TEST_CASE_METHOD(Single, "strangers: who answers for another user is left, and the right one gets the next call",
+                 "[strangers]") {
   if (!have_root()) return;
-  const auto context = open_loopback();
-  Side a(*context);
   Callee callee(a);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(a, gid(*context), callee.own) == 0);
+  REQUIRE(to_rtr(a, gid(*context), callee.own) == 0);
   {
     const AsStranger stranger;
     const TcpStream taken = callee.answer();
@@ -263,12 +239,10 @@ TEST_CASE("strangers: who answers for another user is left, and the right one ge
   CHECK(speaks(taken));  // the ready-to-receive message
 }
 
-TEST_CASE("manual: who knows only revision 1 is not the peer, which gets the next call", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
+TEST_CASE_METHOD(Single, "manual: who knows only revision 1 is not the peer, which gets the next call", "[manual]") {
   Callee callee(a);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(a, gid(*context), callee.own) == 0);
+  REQUIRE(to_rtr(a, gid(*context), callee.own) == 0);
   {
     TcpStream taken = callee.take();
     // Rejects revision 2, or would go on with revision 1, in which only the initiator may speak first.
@@ -308,13 +282,12 @@ TEST_CASE("strangers: nobody else can bind a port that is held", "[strangers]") 
   provider::release_port(port);
 }
 
-TEST_CASE("strangers: the number of a queue pair does not follow from its port", "[strangers]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "strangers: the number of a queue pair does not follow from its port", "[strangers]") {
   std::vector<std::unique_ptr<Side>> sides;
   std::vector<std::uint32_t> first;  // slot of each port
   std::uint16_t port = 0;
   for (int i = 0; i < 12 * 256; ++i) {
-    sides.push_back(std::make_unique<Side>(*context, 1));
+    sides.push_back(std::make_unique<Side>(*context, QueueSizes{.depth = 1}));
     const std::uint32_t number = sides.back()->qp->number();
     if (port_of(number) != std::exchange(port, port_of(number))) first.push_back(number % provider::kSlotsPerPort);
   }
@@ -322,23 +295,18 @@ TEST_CASE("strangers: the number of a queue pair does not follow from its port",
   CHECK(std::count(first.begin(), first.end(), 0U) < 6);
 }
 
-TEST_CASE("strangers: RTR fails where the address that it goes by cannot be listened on", "[strangers]") {
-  const auto context = open_loopback();
-  const Side a(*context);
+TEST_CASE_METHOD(Single, "strangers: RTR fails where the address that it goes by cannot be listened on",
+                 "[strangers]") {
   const std::uint16_t port = port_of(a.qp->number());
   const Gid absent{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 198, 51, 100, 1};
   CHECK(provider::listen_on(port, context->device(), absent, nullptr) == EADDRNOTAVAIL);
   CHECK(provider::listen_on(port, context->device(), gid(*context), nullptr) == 0);
 }
 
-TEST_CASE("mix-ups: PSNs that do not fit are of another connection", "[strangers]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
+TEST_CASE_METHOD(ManualPair, "mix-ups: PSNs that do not fit are of another connection", "[strangers]") {
   const bool a_calls = a.qp->number() < b.qp->number();
-  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  Bytes out(10), in(10);
-  const auto source = a.expose(out, 0), target = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(b.post_receive(1, {sge_of(in, *target)}) == 0);
+  Registered out(a, Bytes(10)), in(b, Bytes(10), kLocal);
+  REQUIRE(b.post_receive(1, {in.sge()}) == 0);
   const bool late = GENERATE(false, true);  // does the connection stand before RTS?
   const std::uint32_t expected = GENERATE(0U, 5U), sent = GENERATE(0U, 5U, 6U);
   const bool fits = expected == 0 || sent == 0 || expected == sent;
@@ -350,7 +318,7 @@ TEST_CASE("mix-ups: PSNs that do not fit are of another connection", "[strangers
     REQUIRE(eventually([&] { return a.qp->is_connected(); }));
   }
   REQUIRE(to_rts(a, sent) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *source)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {out.sge()}) == 0);
   CHECK(next(*a.send_cq).status == (fits ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR));
   if (fits) {
     CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
@@ -359,22 +327,18 @@ TEST_CASE("mix-ups: PSNs that do not fit are of another connection", "[strangers
   }
 }
 
-TEST_CASE("manual: a call for a queue pair that never goes to RTR is not kept for ever", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context), opener(*context);
+TEST_CASE_METHOD(ManualPair, "manual: a call for a queue pair that never goes to RTR is not kept for ever",
+                 "[manual]") {
   Caller caller(a);
-  for (Side* side : {&a, &opener}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(opener, gid(*context), 2000U << 8) == 0);
+  REQUIRE(to_rtr(b, gid(*context), 2000U << 8) == 0);
   REQUIRE(caller.dial(gid(*context)) == 0);
   caller.say(octets_of(caller.greeting()));
   CHECK(caller.hear(1).empty());
 }
 
-TEST_CASE("manual: a call that was held leaves no memory behind once it has been answered", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context), opener(*context);
-  for (Side* side : {&a, &opener}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(opener, gid(*context), 2000U << 8) == 0);
+TEST_CASE_METHOD(ManualPair, "manual: a call that was held leaves no memory behind once it has been answered",
+                 "[manual]") {
+  REQUIRE(to_rtr(b, gid(*context), 2000U << 8) == 0);
   Caller caller(a);
   constexpr int kTurns = 200;
   std::size_t before = 0;
@@ -387,7 +351,7 @@ TEST_CASE("manual: a call that was held leaves no memory behind once it has been
     REQUIRE(later.dial(gid(*context)) == 0);
     later.say(pattern(52));
     REQUIRE(later.hear(kReply).size() == kReply);
-    REQUIRE(uiw::test::to_rtr(a, gid(*context), caller.own) == 0);
+    REQUIRE(to_rtr(a, gid(*context), caller.own) == 0);
     REQUIRE(caller.hear(kReply).size() == kReply);
     REQUIRE(a.to(IBV_QPS_RESET) == 0);
     REQUIRE(a.to(IBV_QPS_INIT) == 0);
@@ -397,30 +361,21 @@ TEST_CASE("manual: a call that was held leaves no memory behind once it has been
   CHECK(after < before + kTurns * std::size_t{300});
 }
 
-TEST_CASE("manual: a peer whose host is there but that never answers: retry exceeded", "[manual]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  Caller caller(a);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(a, gid(*context), caller.own) == 0);
-  REQUIRE(uiw::test::to_rts(a) == 0);
+TEST_CASE_METHOD(CalledManually, "manual: a peer whose host is there but that never answers: retry exceeded",
+                 "[manual]") {
+  REQUIRE(to_rtr(a, gid(*context), caller.own) == 0);
+  REQUIRE(to_rts(a) == 0);
   REQUIRE(caller.dial(gid(*context)) == 0);
   caller.say(octets_of(caller.greeting()));
   REQUIRE(refusal(caller) == std::nullopt);
-  give(caller.stream,
-       fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0).bytes(), false));  // ready to receive: a Write of nothing
-  Bytes out(10);
-  const auto source = a.expose(out, 0);
-  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *source)}) == 0);
+  give(caller.stream, empty_write());  // ready to receive
+  Registered out(a, Bytes(10));
+  REQUIRE(a.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
   CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("strangers: a rejected call is closed once its caller has closed", "[strangers]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(uiw::test::to_rtr(a, gid(*context), 2000U << 8) == 0);
-  Caller caller(a);
+TEST_CASE_METHOD(CalledManually, "strangers: a rejected call is closed once its caller has closed", "[strangers]") {
+  REQUIRE(to_rtr(a, gid(*context), 2000U << 8) == 0);
   const auto ends = [&](const sockaddr_storage& own, const sockaddr_storage& other) {
     return eventually([&] { return provider::owner_of_connection(other, own) == std::nullopt; });
   };

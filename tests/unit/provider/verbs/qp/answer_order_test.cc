@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/unit/provider/connect/manual/manual_rig.h"
+#include "tests/unit/provider/connect/manual/manual_pair.h"
 #include "tests/unit/provider/verbs/channel.h"
 
 using namespace uiw;
@@ -17,12 +17,7 @@ struct OneQueue : Side {
   OneQueue(Context& in, const Channel& channel) : Side(in) {
     qp.reset();
     send_cq = Cq::create(in, 64, channel.fd(), nullptr);
-    ibv_qp_init_attr attributes{};
-    attributes.qp_type = IBV_QPT_RC;
-    attributes.sq_sig_all = 1;
-    attributes.cap = {16, 16, 1, 1, 64};
-    qp = Qp::create(in, pd, send_cq.get(), send_cq.get(), attributes, handle());
-    REQUIRE(qp);
+    make_qp(pd, *send_cq, {.sges = 1});
   }
 };
 
@@ -57,11 +52,10 @@ TEST_CASE("answer order: the completion of a Send is found before the receive of
   if (rule == Rule::remote_manual) {
     connect_manually(a, b);
   } else {
-    attach(a, b, false, 8, 0, mpa::PeerKind::uiw, rule == Rule::remote);
+    attach(a, b, {.depth = 8, .peer = mpa::PeerKind::uiw, .remote = rule == Rule::remote});
   }
-  Bytes memory(64), memory_b(64);
-  const auto mr = a.expose(memory, IBV_ACCESS_LOCAL_WRITE), mr_b = b.expose(memory_b, IBV_ACCESS_LOCAL_WRITE);
-  const ibv_sge sge = sge_of(memory, *mr), sge_b = sge_of(memory_b, *mr_b);
+  Registered memory(a, Bytes(64), kLocal), memory_b(b, Bytes(64), kLocal);
+  const ibv_sge sge = memory.sge(), sge_b = memory_b.sge();
   for (std::uint64_t id = 0; id < 8; ++id) {
     REQUIRE(a.post_receive(kReceive + id, {sge}) == 0);
     REQUIRE(b.post_receive(kReceive + id, {sge_b}) == 0);

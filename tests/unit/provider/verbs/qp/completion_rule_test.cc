@@ -3,57 +3,27 @@
 // errors at the work they are about.
 #include <catch2/catch.hpp>
 
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
 namespace {
 
-constexpr unsigned kAll =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-
-// A peer of octets: what comes, up to so many; and the answer to a Read of no octets.
-Bytes take(TcpStream& peer, std::size_t size) {
-  Bytes octets(size);
-  std::size_t at = 0;
-  REQUIRE(eventually([&] {
-    const ssize_t n = peer.receive({octets.data() + at, size - at});
-    if (n > 0) at += static_cast<std::size_t>(n);
-    return at == size;
-  }));
-  return octets;
-}
-const Bytes& answer() {
-  static const Bytes octets = fpdu(Wire().u8(0xC1).u8(0x42).u32(0).u64(0), false);
-  return octets;
-}
-const Bytes& empty_write() {
-  static const Bytes octets = fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false);
-  return octets;
-}
 constexpr std::size_t kSend = 2 + 18 + 10 + 2 + 4, kProbe = 2 + 18 + 28 + 4;  // FPDUs; a Send has 10 octets
 
-struct Raw {
-  std::shared_ptr<Context> context = open_loopback();
-  Side side;
-  TcpStream peer;
-  Bytes data = pattern(10);
-  std::unique_ptr<Mr> mr;
+struct Raw : RawPair {
+  Registered data{a, pattern(10)};
 
-  explicit Raw(bool remote = true, bool signal_all = true) : side(*context, 16, 4, 64, signal_all) {
-    peer = attach_raw(side, remote);
-    mr = side.expose(data, kAll);
+  explicit Raw(bool remote = true, bool signal_all = true)
+      : RawPair({.depth = 1, .remote = remote, .rtr = mpa::ReadyToReceive::none}, false, {.signal_all = signal_all}) {
     give(peer, empty_write());
   }
-  void send(std::uint64_t id, unsigned flags = 0) {
-    REQUIRE(side.post(IBV_WR_SEND, id, {sge_of(data, *mr)}, flags) == 0);
-  }
-  void expect(std::uint64_t id, ibv_wc_status status) {
-    const ibv_wc wc = next(*side.send_cq);
-    CHECK(wc.wr_id == id);
-    CHECK(wc.status == status);
-  }
+  void send(std::uint64_t id, unsigned flags = 0) { REQUIRE(a.post(IBV_WR_SEND, id, {data.sge()}, flags) == 0); }
+  void expect(std::uint64_t id, ibv_wc_status status) { check_next(*a.send_cq, id, status); }
+};
+struct Unsignaled : Raw {
+  Unsignaled() : Raw(true, false) {}
 };
 
 }  // namespace
@@ -63,127 +33,125 @@ TEST_CASE("completion rule: a Send waits for the peer, or for TCP", "[completion
   Raw it(remote);
   it.send(1);
   if (!remote) {
-    take(it.peer, kSend);
+    it.take(kSend);
     it.expect(1, IBV_WC_SUCCESS);
     return;
   }
-  take(it.peer, kSend + kProbe);
+  it.take(kSend + kProbe);
   it.send(2);
-  take(it.peer, kSend);
-  for (int i = 0; i < 100; ++i) REQUIRE(none(*it.side.send_cq));
-  give(it.peer, answer());
+  it.take(kSend);
+  for (int i = 0; i < 100; ++i) REQUIRE(none(*it.a.send_cq));
+  give(it.peer, empty_read_response());
   it.expect(1, IBV_WC_SUCCESS);
-  CHECK(none(*it.side.send_cq));  // only now it waits for the other
-  take(it.peer, kProbe);
-  give(it.peer, answer());
+  CHECK(none(*it.a.send_cq));  // only now it waits for the other
+  it.take(kProbe);
+  give(it.peer, empty_read_response());
   it.expect(2, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("completion rule: a probe that is not sent at once is sent when the program waits", "[completion]") {
-  Raw it;
-  it.send(1);
-  take(it.peer, kSend + kProbe);
-  give(it.peer, answer());
-  REQUIRE(eventually([&] { return !it.side.send_cq->empty(); }));
-  it.send(2);
-  take(it.peer, kSend);
+TEST_CASE_METHOD(Raw, "completion rule: a probe that is not sent at once is sent when the program waits",
+                 "[completion]") {
+  send(1);
+  take(kSend + kProbe);
+  give(peer, empty_read_response());
+  REQUIRE(eventually([&] { return !a.send_cq->empty(); }));
+  send(2);
+  take(kSend);
   // The progress thread, if it is still at the answer, may ask by itself.
   SECTION("in a poll that finds nothing") {
-    it.expect(1, IBV_WC_SUCCESS);
-    CHECK(none(*it.side.send_cq));
+    expect(1, IBV_WC_SUCCESS);
+    CHECK(none(*a.send_cq));
   }
-  SECTION("or for an event") { REQUIRE(it.side.send_cq->request_notify(false) == 0); }
-  SECTION("or for its queue to drain") { REQUIRE(it.side.to(IBV_QPS_SQD) == 0); }
-  take(it.peer, kProbe);
+  SECTION("or for an event") { REQUIRE(a.send_cq->request_notify(false) == 0); }
+  SECTION("or for its queue to drain") { REQUIRE(a.to(IBV_QPS_SQD) == 0); }
+  take(kProbe);
 }
 
-TEST_CASE("completion rule: the connection ends before the peer has confirmed: IBV_WC_RETRY_EXC_ERR, then flushed",
-          "[completion]") {
+TEST_CASE_METHOD(
+    Raw, "completion rule: the connection ends before the peer has confirmed: IBV_WC_RETRY_EXC_ERR, then flushed",
+    "[completion]") {
   const bool reset = GENERATE(false, true);
-  Raw it;
-  it.send(1);
-  take(it.peer, kSend + kProbe);
-  it.send(2);
-  it.send(3);
-  take(it.peer, 2 * kSend);
-  give(it.peer, answer());
-  it.expect(1, IBV_WC_SUCCESS);
-  CHECK(none(*it.side.send_cq));
-  take(it.peer, kProbe);
+  send(1);
+  take(kSend + kProbe);
+  send(2);
+  send(3);
+  take(2 * kSend);
+  give(peer, empty_read_response());
+  expect(1, IBV_WC_SUCCESS);
+  CHECK(none(*a.send_cq));
+  take(kProbe);
   if (reset) {
-    it.peer.abort();
+    peer.abort();
   } else {
-    it.peer.close();
+    peer.close();
   }
-  it.expect(2, IBV_WC_RETRY_EXC_ERR);
-  it.expect(3, IBV_WC_WR_FLUSH_ERR);
-  CHECK(it.side.qp->state() == IBV_QPS_ERR);
+  expect(2, IBV_WC_RETRY_EXC_ERR);
+  expect(3, IBV_WC_WR_FLUSH_ERR);
+  CHECK(a.qp->state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("completion rule: unsignaled work that the peer has not confirmed is no error at the end", "[completion]") {
-  Raw it(true, false);
+TEST_CASE_METHOD(Unsignaled, "completion rule: unsignaled work that the peer has not confirmed is no error at the end",
+                 "[completion]") {
   // More than the queue holds: it never fills.
   for (std::uint64_t id = 0; id < 50; ++id) {
-    it.send(id);
-    take(it.peer, kSend);
+    send(id);
+    take(kSend);
   }
-  it.peer.shutdown_send();
-  REQUIRE(eventually([&] { return it.side.qp->state() == IBV_QPS_ERR; }));
-  CHECK(none(*it.side.send_cq));
-  CHECK(it.side.qp->events_reported() == 0);
+  peer.shutdown_send();
+  REQUIRE(a.enters_error());
+  CHECK(none(*a.send_cq));
+  CHECK(a.qp->events_reported() == 0);
 }
 
-TEST_CASE("completion rule: an orderly end waits for signaled work, and for no other", "[completion]") {
-  Raw it(true, false);
+TEST_CASE_METHOD(Unsignaled, "completion rule: an orderly end waits for signaled work, and for no other",
+                 "[completion]") {
   const bool signaled = GENERATE(false, true);
-  it.send(1);
-  it.send(2, signaled ? IBV_SEND_SIGNALED : 0);
-  take(it.peer, 2 * kSend + (signaled ? kProbe : 0));
-  REQUIRE(it.side.to(IBV_QPS_SQD) == 0);
-  std::byte octet;
+  send(1);
+  send(2, signaled ? IBV_SEND_SIGNALED : 0);
+  take(2 * kSend + (signaled ? kProbe : 0));
+  REQUIRE(a.to(IBV_QPS_SQD) == 0);
   if (signaled) {
-    CHECK(it.peer.receive({&octet, 1}) == -EAGAIN);
-    give(it.peer, answer());
-    it.expect(2, IBV_WC_SUCCESS);
+    std::byte octet;
+    CHECK(peer.receive({&octet, 1}) == -EAGAIN);
+    give(peer, empty_read_response());
+    expect(2, IBV_WC_SUCCESS);
   }
-  REQUIRE(eventually([&] { return it.peer.receive({&octet, 1}) == 0; }));
-  it.peer.close();
+  REQUIRE(hears_end());
+  peer.close();
 }
 
-TEST_CASE("completion rule: a program may wait for a completion before it posts the receive that the peer waits for",
-          "[completion]") {
-  Raw it;
-  it.send(1);
-  take(it.peer, kSend + kProbe);
+TEST_CASE_METHOD(
+    Raw, "completion rule: a program may wait for a completion before it posts the receive that the peer waits for",
+    "[completion]") {
+  send(1);
+  take(kSend + kProbe);
   // The answer stands behind a message without a receive.
-  give(it.peer, send_segment(1, 0, 10, true));
-  give(it.peer, answer());
-  it.expect(1, IBV_WC_SUCCESS);
-  it.send(2);
-  it.expect(2, IBV_WC_SUCCESS);
-  take(it.peer, kSend);
-  Bytes inbox(10);
-  const auto mr = it.side.expose(inbox, kAll);
-  REQUIRE(it.side.post_receive(9, {sge_of(inbox, *mr)}) == 0);
-  CHECK(next(*it.side.receive_cq).wr_id == 9);
-  it.send(3);
-  take(it.peer, kSend + kProbe);
-  CHECK(none(*it.side.send_cq));
-  give(it.peer, answer());
-  it.expect(3, IBV_WC_SUCCESS);
+  give(peer, send_segment(1, 0, 10, true));
+  give(peer, empty_read_response());
+  expect(1, IBV_WC_SUCCESS);
+  send(2);
+  expect(2, IBV_WC_SUCCESS);
+  take(kSend);
+  const Registered inbox(a, Bytes(10), kAll);
+  REQUIRE(a.post_receive(9, {inbox.sge()}) == 0);
+  CHECK(next(*a.receive_cq).wr_id == 9);
+  send(3);
+  take(kSend + kProbe);
+  CHECK(none(*a.send_cq));
+  give(peer, empty_read_response());
+  expect(3, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("completion rule: before our FIN the peer gets its answer", "[completion]") {
+TEST_CASE_METHOD(Raw, "completion rule: before our FIN the peer gets its answer", "[completion]") {
   // It asked in the moment in which this side ended.
-  Raw it;
-  give(it.peer, fpdu(Wire().u8(0x41).u8(0x41).u32(0).u32(1).u32(1).u32(0).u32(0).u64(0).u32(0).u32(0).u64(0), false));
-  REQUIRE(it.side.to(IBV_QPS_SQD) == 0);
-  CHECK(take(it.peer, answer().size()) == answer());
-  std::byte octet;
-  REQUIRE(eventually([&] { return it.peer.receive({&octet, 1}) == 0; }));
+  give(peer, fpdu(Wire().u8(0x41).u8(0x41).u32(0).u32(1).u32(1).u32(0).u32(0).u64(0).u32(0).u32(0).u64(0), false));
+  REQUIRE(a.to(IBV_QPS_SQD) == 0);
+  CHECK(take(empty_read_response().size()) == empty_read_response());
+  REQUIRE(hears_end());
 }
 
-TEST_CASE("completion rule: an error goes to the work that caused it; the work before it succeeds", "[completion]") {
+TEST_CASE_METHOD(PairApart, "completion rule: an error goes to the work that caused it; the work before it succeeds",
+                 "[completion]") {
   enum class Bad { key, bounds, rights, read, atomic, misaligned, long_send, invalidate };
   const auto [bad, expected] = GENERATE(table<Bad, ibv_wc_status>({
       {Bad::key, IBV_WC_REM_ACCESS_ERR},
@@ -195,54 +163,44 @@ TEST_CASE("completion rule: an error goes to the work that caused it; the work b
       {Bad::long_send, IBV_WC_REM_INV_REQ_ERR},
       {Bad::invalidate, IBV_WC_REM_ACCESS_ERR},
   }));
-  const auto near_context = open_loopback(), far_context = open_loopback();
-  Side near(*near_context), far(*far_context);
-  attach(near, far, false, 4, 0, mpa::PeerKind::other, true);
-  Bytes data = pattern(64), target(64), inbox(100), locked(64);
-  const auto mr = near.expose(data, kAll), remote = far.expose(target, kAll), receive = far.expose(inbox, kAll),
-             readable = far.expose(locked, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-  for (std::uint64_t id = 100; id < 104; ++id) {
-    REQUIRE(far.post_receive(id, {{address_of(inbox), 64, receive->key()}}) == 0);
-  }
-  const ibv_sge whole = sge_of(data, *mr);
-  REQUIRE(near.post(IBV_WR_SEND, 1, {whole}) == 0);
-  REQUIRE(near.post(IBV_WR_RDMA_WRITE, 2, {whole}, 0, remote->key(), address_of(target)) == 0);
-  ibv_sge result = whole;
-  result.length = 8;
+  connect({.remote = true});
+  Registered data(a, pattern(64), kAll), target(b, Bytes(64), kAll), inbox(b, Bytes(100), kAll),
+      locked(b, Bytes(64), kLocal | IBV_ACCESS_REMOTE_READ);
+  for (std::uint64_t id = 100; id < 104; ++id) REQUIRE(b.post_receive(id, {inbox.sge(0, 64)}) == 0);
+  const ibv_sge whole = data.sge();
+  REQUIRE(a.post(IBV_WR_SEND, 1, {whole}) == 0);
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 2, {whole}, target) == 0);
+  const ibv_sge result = data.sge(0, 8);
   int error = 0;
   switch (bad) {
-    case Bad::key: error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, remote->key() ^ 0x5A5A00, 0); break;
-    case Bad::bounds: error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, remote->key(), address_of(target) + 1); break;
-    case Bad::rights: error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, readable->key(), address_of(locked)); break;
-    case Bad::read: error = near.post(IBV_WR_RDMA_READ, 3, {whole}, 0, remote->key() ^ 0x5A5A00, 0); break;
-    case Bad::atomic: error = near.post_atomic(3, result, readable->key(), address_of(locked), 1); break;
-    case Bad::misaligned: error = near.post_atomic(3, result, remote->key(), address_of(target) + 4, 1); break;
-    case Bad::long_send: error = near.post(IBV_WR_SEND, 3, {whole, whole}); break;
-    case Bad::invalidate: error = near.post(IBV_WR_SEND_WITH_INV, 3, {whole}, 0, remote->key()); break;
+    case Bad::key: error = a.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, target.key() ^ 0x5A5A00, 0); break;
+    case Bad::bounds: error = a.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, target.key(), target.address() + 1); break;
+    case Bad::rights: error = a.post(IBV_WR_RDMA_WRITE, 3, {whole}, locked); break;
+    case Bad::read: error = a.post(IBV_WR_RDMA_READ, 3, {whole}, 0, target.key() ^ 0x5A5A00, 0); break;
+    case Bad::atomic: error = a.post_atomic(3, result, locked.key(), locked.address(), 1); break;
+    case Bad::misaligned: error = a.post_atomic(3, result, target.key(), target.address() + 4, 1); break;
+    case Bad::long_send: error = a.post(IBV_WR_SEND, 3, {whole, whole}); break;
+    case Bad::invalidate: error = a.post(IBV_WR_SEND_WITH_INV, 3, {whole}, 0, target.key()); break;
   }
   REQUIRE(error == 0);
-  REQUIRE(near.post(IBV_WR_SEND, 4, {whole}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 4, {whole}) == 0);
   // One side at a time is polled; the thread moves the other.
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    const ibv_wc wc = next(*near.send_cq);
-    CHECK(wc.wr_id == id);
-    CHECK(wc.status == (id < 3 ? IBV_WC_SUCCESS : id == 3 ? expected : IBV_WC_WR_FLUSH_ERR));
-  }
+  for (std::uint64_t id = 1; id <= 4; ++id)
+    check_next(*a.send_cq, id, id < 3 ? IBV_WC_SUCCESS : id == 3 ? expected : IBV_WC_WR_FLUSH_ERR);
   CHECK(target == data);
 }
 
-TEST_CASE("completion rule: work that the peer has received completes, however the peer leaves", "[completion]") {
+TEST_CASE_METHOD(Loopback, "completion rule: work that the peer has received completes, however the peer leaves",
+                 "[completion]") {
   enum class Way { disconnects, enters_error, is_reset, is_destroyed };
   const Way way = GENERATE(Way::disconnects, Way::enters_error, Way::is_reset, Way::is_destroyed);
-  const auto context = open_loopback();
   constexpr int kCount = 10;
   for (int turn = 0; turn < 50; ++turn) {
     Side a(*context), b(*context);
-    attach(a, b, false, 4, 0, mpa::PeerKind::uiw, true);
-    Bytes out = pattern(10), in(10);
-    const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-    for (int i = 0; i < kCount; ++i) REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
-    for (int i = 0; i < kCount; ++i) REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+    attach(a, b, {.peer = mpa::PeerKind::uiw, .remote = true});
+    Registered out(a, pattern(10)), in(b, Bytes(10), kLocal);
+    for (int i = 0; i < kCount; ++i) REQUIRE(b.post_receive(1, {in.sge()}) == 0);
+    for (int i = 0; i < kCount; ++i) REQUIRE(a.post(IBV_WR_SEND, 1, {out.sge()}) == 0);
     for (int i = 0; i < kCount; ++i) REQUIRE(next(*b.receive_cq).status == IBV_WC_SUCCESS);
     switch (way) {
       case Way::disconnects: REQUIRE(b.qp->disconnect(nullptr) == 0); break;

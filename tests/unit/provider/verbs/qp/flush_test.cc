@@ -5,8 +5,8 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/unit/provider/connect/manual/manual_rig.h"
-#include "tests/unit/provider/memory/memory_rig.h"
+#include "tests/unit/provider/connect/manual/manual_pair.h"
+#include "tests/unit/provider/memory/window_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -31,17 +31,16 @@ void end(Side& side, Ending how, ibv_sge bad) {
 
 }  // namespace
 
-TEST_CASE("flush: the sink of a Read is not written behind its completion", "[flush]") {
+TEST_CASE_METHOD(Loopback, "flush: the sink of a Read is not written behind its completion", "[flush]") {
   const Ending how =
       GENERATE(Ending::bad_lkey, Ending::modify_to_error, Ending::disconnect, Ending::peers_terminate, Ending::overrun);
   const bool remote = GENERATE(false, true);
   constexpr std::size_t kSize = 4'000'000;
-  const auto context = open_loopback();
   Bytes source(kSize, std::byte{1}), sink(kSize);
   unsigned late = 0, flushed = 0;
   for (int turn = 0; turn < 40; ++turn) {
-    Side near(*context), far(*context);
-    attach(near, far, false, 4, 0, mpa::PeerKind::other, remote);
+    ConnectedPair pair(context, {.remote = remote});
+    Side &near = pair.a, &far = pair.b;
     const auto source_mr = far.expose(source, kAll), sink_mr = near.expose(sink, kLocal);
     std::fill(sink.begin(), sink.end(), std::byte{0});
     REQUIRE(near.post(IBV_WR_RDMA_READ, 1, {sge_of(sink, *sink_mr)}, 0, source_mr->key(), address_of(source)) == 0);
@@ -63,13 +62,13 @@ TEST_CASE("flush: the sink of a Read is not written behind its completion", "[fl
   INFO("flushed " << flushed);
 }
 
-TEST_CASE("flush: a region that is deregistered while its queue pair is destroyed is written no more", "[flush]") {
+TEST_CASE_METHOD(Loopback, "flush: a region that is deregistered while its queue pair is destroyed is written no more",
+                 "[flush]") {
   constexpr std::size_t kSize = 20'000;
-  const auto context = open_loopback();
   Bytes source(kSize, std::byte{1}), target(kSize);
   unsigned late = 0;
   for (int turn = 0; turn < 300; ++turn) {
-    Side near(*context, 64, 4, 64, false), far(*context);
+    Side near(*context, {.depth = 64, .signal_all = false}), far(*context);
     connect_manually(near, far);
     const auto source_mr = near.expose(source, 0);
     auto target_mr = far.expose(target, kAll);

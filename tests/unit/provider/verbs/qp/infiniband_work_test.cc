@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "provider/process/limits.h"
-#include "tests/unit/provider/memory/memory_rig.h"
+#include "tests/unit/provider/memory/window_pair.h"
 
 namespace uiw::test {
 
@@ -61,16 +61,15 @@ void connect(End& a, End& b) {
 
 }  // namespace
 
-TEST_CASE("Local work completes before the peer has connected, and work of the network behind it waits") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback,
+                 "Local work completes before the peer has connected, and work of the network behind it waits") {
   End a(*context), b(*context);
-  Bytes memory(1000);
-  const auto mr = a.expose(memory, kBindable);
-  ibv_mr handle = handle_of(*mr);
+  Registered memory(a, Bytes(1000), kBindable);
+  ibv_mr handle = handle_of(*memory.mr);
   Window window(a.pd, IBV_MW_TYPE_2), first(a.pd, IBV_MW_TYPE_1);
   a.to_rtr(b);
   a.to_rts();
-  const ibv_mw_bind_info all = info_of(&handle, address_of(memory), 1000, kRemote);
+  const ibv_mw_bind_info all = info_of(&handle, memory.address(), 1000, kRemote);
   REQUIRE(post_bind2(a, 1, window, ibv_inc_rkey(window.handle.rkey), all) == 0);
   const ibv_wc bound = next(*a.send_cq);
   CHECK((bound.status == IBV_WC_SUCCESS && bound.wr_id == 1 && bound.opcode == IBV_WC_BIND_MW));
@@ -88,8 +87,7 @@ TEST_CASE("Local work completes before the peer has connected, and work of the n
   }
 }
 
-TEST_CASE("Local work that fails before the peer has connected takes the queue pair to ERR") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "Local work that fails before the peer has connected takes the queue pair to ERR") {
   End a(*context), b(*context);
   Window window(a.pd, IBV_MW_TYPE_2);
   a.to_rtr(b);
@@ -104,12 +102,10 @@ TEST_CASE("Local work that fails before the peer has connected takes the queue p
   CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_CASE("Local work completes after the peer has left, too") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "Local work completes after the peer has left, too") {
   End a(*context);
-  Bytes memory(1000);
-  const auto mr = a.expose(memory, kBindable);
-  ibv_mr handle = handle_of(*mr);
+  Registered memory(a, Bytes(1000), kBindable);
+  ibv_mr handle = handle_of(*memory.mr);
   Window window(a.pd, IBV_MW_TYPE_2);
   {
     End b(*context);
@@ -121,7 +117,7 @@ TEST_CASE("Local work completes after the peer has left, too") {
   }
   for (std::uint64_t id = 3; id < 6; ++id) {
     REQUIRE(post_bind2(a, id, window, ibv_inc_rkey(window.handle.rkey),
-                       info_of(&handle, address_of(memory), 1000, kRemote)) == 0);
+                       info_of(&handle, memory.address(), 1000, kRemote)) == 0);
     CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
     REQUIRE(post_invalidate(a, id, window.handle.rkey) == 0);
     CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
@@ -129,23 +125,21 @@ TEST_CASE("Local work completes after the peer has left, too") {
   CHECK(a.qp->state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("A Local Invalidate that is refused is an error of memory management (IBV_WC_MW_BIND_ERR)") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "A Local Invalidate that is refused is an error of memory management (IBV_WC_MW_BIND_ERR)") {
   End a(*context), b(*context);
-  Bytes memory(1000);
-  const auto mr = b.expose(memory, kBindable);
-  ibv_mr handle = handle_of(*mr);
+  Registered memory(b, Bytes(1000), kBindable);
+  ibv_mr handle = handle_of(*memory.mr);
   Window window(a.pd, IBV_MW_TYPE_2), gone(b.pd, IBV_MW_TYPE_2);
   connect(a, b);
   std::uint32_t rkey = 0;
-  SECTION("a region") { rkey = mr->key(); }
+  SECTION("a region") { rkey = memory.key(); }
   SECTION("a window of another domain") { rkey = window.handle.rkey; }
   SECTION("a window that was deallocated") {
     rkey = gone.handle.rkey;
     gone.mw.reset();
   }
   SECTION("another key than that of the bind") {
-    REQUIRE(post_bind2(b, 1, gone, gone.handle.rkey, info_of(&handle, address_of(memory), 10, kRemote)) == 0);
+    REQUIRE(post_bind2(b, 1, gone, gone.handle.rkey, info_of(&handle, memory.address(), 10, kRemote)) == 0);
     CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
     rkey = ibv_inc_rkey(gone.handle.rkey);
   }
@@ -154,16 +148,14 @@ TEST_CASE("A Local Invalidate that is refused is an error of memory management (
   CHECK(b.qp->state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("UC loses a message that meets no receive, and what is behind it lands") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "UC loses a message that meets no receive, and what is behind it lands") {
   End a(*context, IBV_QPT_UC), b(*context, IBV_QPT_UC);
   connect(a, b);
-  Bytes lost = pattern(100'000, 3), kept = pattern(64, 5), target(100'000), inbox(100'000);
-  const auto lost_mr = a.expose(lost, 0), kept_mr = a.expose(kept, 0);
-  const auto target_mr = b.expose(target, kAll), inbox_mr = b.expose(inbox, kLocal);
+  Registered lost(a, pattern(100'000, 3)), kept(a, pattern(64, 5));
+  Registered target(b, Bytes(100'000), kAll), inbox(b, Bytes(100'000), kLocal);
   const auto opcode = GENERATE(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM);
-  REQUIRE(a.post(opcode, 1, {sge_of(lost, *lost_mr)}, 0, target_mr->key(), address_of(target)) == 0);
-  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 2, {sge_of(kept, *kept_mr)}, 0, target_mr->key(), address_of(target)) == 0);
+  REQUIRE(a.post(opcode, 1, {lost.sge()}, target) == 0);
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 2, {kept.sge()}, target) == 0);
   for (const std::uint64_t id : {1U, 2U}) {
     const ibv_wc done = next(*a.send_cq);
     CHECK((done.status == IBV_WC_SUCCESS && done.wr_id == id));
@@ -175,17 +167,16 @@ TEST_CASE("UC loses a message that meets no receive, and what is behind it lands
     return *last == kept.back();
   }));
   // What is posted now gets the next message, not the lost one.
-  REQUIRE(b.post_receive(3, {sge_of(inbox, *inbox_mr)}) == 0);
+  REQUIRE(b.post_receive(3, {inbox.sge()}) == 0);
   CHECK(none(*b.receive_cq));
-  REQUIRE(a.post(IBV_WR_SEND, 4, {sge_of(kept, *kept_mr)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 4, {kept.sge()}) == 0);
   const ibv_wc came = next(*b.receive_cq);
   CHECK((came.status == IBV_WC_SUCCESS && came.wr_id == 3 && came.byte_len == kept.size()));
   CHECK(std::equal(kept.begin(), kept.end(), inbox.begin()));
   CHECK((a.qp->state() == IBV_QPS_RTS && b.qp->state() == IBV_QPS_RTS));
 }
 
-TEST_CASE("The queues of a queue pair have the sizes that rxe makes of what is asked for") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "The queues of a queue pair have the sizes that rxe makes of what is asked for") {
   for (const auto& [asked, granted] :
        std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 0},
                                                             {1, 1},
@@ -195,7 +186,7 @@ TEST_CASE("The queues of a queue pair have the sizes that rxe makes of what is a
                                                             {100, 127},
                                                             {128, 255},
                                                             {provider::kMaxQpWr, provider::kMaxQpWr}}) {
-    Side side(*context, asked);
+    Side side(*context, {.depth = asked});
     ibv_qp_attr now{};
     ibv_qp_init_attr init{};
     side.qp->query(now, init);

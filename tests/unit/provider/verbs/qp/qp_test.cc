@@ -6,14 +6,12 @@
 #include <cstring>
 
 #include "provider/process/limits.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
 namespace {
-
-constexpr unsigned kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 
 // Of a list, those before the bad one are posted.
 void check_list_is_posted_in_part(Side& side) {
@@ -31,8 +29,7 @@ void check_list_is_posted_in_part(Side& side) {
 
 }  // namespace
 
-TEST_CASE("qp: creation checks type, queues and caps", "[qp]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "qp: creation checks type, queues and caps", "[qp]") {
   Pd pd(context);
   const auto cq = Cq::create(*context, 16, -1, nullptr);
   const auto error = [&](ibv_qp_init_attr attributes, Cq* send, Cq* receive) {
@@ -68,8 +65,7 @@ TEST_CASE("qp: creation checks type, queues and caps", "[qp]") {
   CHECK_FALSE(pd.in_use());
 }
 
-TEST_CASE("qp: numbers are 24 bits, and not used twice at a time", "[qp]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "qp: numbers are 24 bits, and not used twice at a time", "[qp]") {
   std::vector<std::unique_ptr<Side>> sides;
   for (int i = 0; i < 20; ++i) {
     sides.push_back(std::make_unique<Side>(*context));
@@ -86,38 +82,36 @@ TEST_CASE("qp: numbers are 24 bits, and not used twice at a time", "[qp]") {
   CHECK_FALSE(sides[0]->pd.in_use());
 }
 
-TEST_CASE("qp: states (Verbs draft section 6.2, manual page of ibv_modify_qp)", "[qp]") {
-  const auto context = open_loopback();
-  Side side(*context);
-  CHECK(side.qp->state() == IBV_QPS_INIT);
-  CHECK(side.to(IBV_QPS_INIT) == 0);
-  CHECK(side.to(IBV_QPS_RTS) == EINVAL);
-  CHECK(side.to(IBV_QPS_SQD) == EINVAL);
-  CHECK(side.qp->state() == IBV_QPS_INIT);
-  CHECK(side.to(IBV_QPS_RTR) == 0);
-  CHECK(side.to(IBV_QPS_RTS) == EINVAL);  // the connection manager makes this step
-  side.to_rts();
-  CHECK(side.to(IBV_QPS_RTS) == 0);
-  CHECK(side.to(IBV_QPS_INIT) == EINVAL);
-  CHECK(side.qp->state() == IBV_QPS_RTS);
-  CHECK(side.to(IBV_QPS_ERR) == 0);
-  CHECK(side.to(IBV_QPS_RTS) == EINVAL);
-  CHECK(side.to(IBV_QPS_ERR) == 0);
-  CHECK(side.to(IBV_QPS_RESET) == 0);
-  CHECK(side.qp->state() == IBV_QPS_INIT);
+TEST_CASE_METHOD(Single, "qp: states (Verbs draft section 6.2, manual page of ibv_modify_qp)", "[qp]") {
+  CHECK(a.qp->state() == IBV_QPS_INIT);
+  CHECK(a.to(IBV_QPS_INIT) == 0);
+  CHECK(a.to(IBV_QPS_RTS) == EINVAL);
+  CHECK(a.to(IBV_QPS_SQD) == EINVAL);
+  CHECK(a.qp->state() == IBV_QPS_INIT);
+  CHECK(a.to(IBV_QPS_RTR) == 0);
+  CHECK(a.to(IBV_QPS_RTS) == EINVAL);  // the connection manager makes this step
+  a.to_rts();
+  CHECK(a.to(IBV_QPS_RTS) == 0);
+  CHECK(a.to(IBV_QPS_INIT) == EINVAL);
+  CHECK(a.qp->state() == IBV_QPS_RTS);
+  CHECK(a.to(IBV_QPS_ERR) == 0);
+  CHECK(a.to(IBV_QPS_RTS) == EINVAL);
+  CHECK(a.to(IBV_QPS_ERR) == 0);
+  CHECK(a.to(IBV_QPS_RESET) == 0);
+  CHECK(a.qp->state() == IBV_QPS_INIT);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = 2;
-  CHECK(side.qp->modify(attributes, IBV_QP_STATE | IBV_QP_PORT) == EINVAL);
+  CHECK(a.qp->modify(attributes, IBV_QP_STATE | IBV_QP_PORT) == EINVAL);
   attributes.port_num = 1;
   attributes.cur_qp_state = IBV_QPS_RTS;
-  CHECK(side.qp->modify(attributes, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_CUR_STATE) == EINVAL);
+  CHECK(a.qp->modify(attributes, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_CUR_STATE) == EINVAL);
   attributes.cur_qp_state = IBV_QPS_RESET;
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ;
   attributes.pkey_index = 0;
-  CHECK(side.qp->modify(attributes, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS) == 0);
+  CHECK(a.qp->modify(attributes, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS) == 0);
   ibv_qp_init_attr init{};
-  side.qp->query(attributes, init);
+  a.qp->query(attributes, init);
   CHECK(attributes.qp_state == IBV_QPS_INIT);
   CHECK(attributes.port_num == 1);
   CHECK(attributes.qp_access_flags == IBV_ACCESS_REMOTE_READ);
@@ -125,12 +119,10 @@ TEST_CASE("qp: states (Verbs draft section 6.2, manual page of ibv_modify_qp)", 
   CHECK(attributes.cap.max_inline_data >= 64);
 }
 
-TEST_CASE("qp: errno of ibv_post_send for each wrong argument", "[qp]") {
-  const auto context = open_loopback();
-  Side side(*context, 4, 2, 16);
-  Bytes memory(4096);
-  const auto mr = side.expose(memory, kAll);
-  const ibv_sge sge = sge_of(memory, *mr);
+TEST_CASE_METHOD(Loopback, "qp: errno of ibv_post_send for each wrong argument", "[qp]") {
+  Side side(*context, {.depth = 4, .sges = 2, .most_inline = 16});
+  Registered memory(side, Bytes(4096), kAll);
+  const ibv_sge sge = memory.sge();
   ibv_sge small = sge;
   small.length = 16;
   CHECK(side.post(IBV_WR_SEND, 1, {sge}) == EINVAL);  // INIT
@@ -168,20 +160,14 @@ TEST_CASE("qp: errno of ibv_post_send for each wrong argument", "[qp]") {
   CHECK(side.post(IBV_WR_SEND, 9, {}) == ENOMEM);  // four are there
   CHECK(none(*side.send_cq));
   CHECK(side.to(IBV_QPS_ERR) == 0);
-  for (const std::uint64_t id : {1, 0, 9, 9}) {
-    const auto completion = next(*side.send_cq);
-    CHECK(completion.wr_id == id);
-    CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
-  }
+  for (const std::uint64_t id : {1, 0, 9, 9}) check_next(*side.send_cq, id, IBV_WC_WR_FLUSH_ERR);
   CHECK(none(*side.send_cq));
 }
 
-TEST_CASE("qp: errno of ibv_post_recv for each wrong argument", "[qp]") {
-  const auto context = open_loopback();
-  Side side(*context, 4, 2);
-  Bytes memory(4096);
-  const auto mr = side.expose(memory, kAll);
-  const ibv_sge sge = sge_of(memory, *mr);
+TEST_CASE_METHOD(Loopback, "qp: errno of ibv_post_recv for each wrong argument", "[qp]") {
+  Side side(*context, {.depth = 4, .sges = 2});
+  Registered memory(side, Bytes(4096), kAll);
+  const ibv_sge sge = memory.sge();
   CHECK(side.post_receive(1, {sge, sge, sge}) == EINVAL);
   ibv_recv_wr request{};
   ibv_recv_wr* bad = nullptr;
@@ -191,11 +177,7 @@ TEST_CASE("qp: errno of ibv_post_recv for each wrong argument", "[qp]") {
   for (std::uint64_t id = 1; id <= 4; ++id) CHECK(side.post_receive(id, {sge, sge}) == 0);
   CHECK(side.post_receive(5, {}) == ENOMEM);
   CHECK(side.to(IBV_QPS_ERR) == 0);
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    const auto completion = next(*side.receive_cq);
-    CHECK(completion.wr_id == id);
-    CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
-  }
+  for (std::uint64_t id = 1; id <= 4; ++id) check_next(*side.receive_cq, id, IBV_WC_WR_FLUSH_ERR);
   // In error, whatever is posted comes back flushed.
   CHECK(side.post_receive(6, {}) == 0);
   CHECK(next(*side.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
@@ -203,9 +185,7 @@ TEST_CASE("qp: errno of ibv_post_recv for each wrong argument", "[qp]") {
   CHECK(next(*side.send_cq).status == IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_CASE("qp: back to RESET and connected again", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
+TEST_CASE_METHOD(Pair, "qp: back to RESET and connected again", "[qp]") {
   for (int round = 0; round < 3; ++round) {
     attach(a, b);
     REQUIRE(b.post_receive(1, {}) == 0);
@@ -215,16 +195,14 @@ TEST_CASE("qp: back to RESET and connected again", "[qp]") {
     CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
     CHECK(a.to(IBV_QPS_RESET) == 0);
     CHECK(next(*b.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
-    CHECK(eventually([&] { return b.qp->state() == IBV_QPS_ERR; }));
+    CHECK(b.enters_error());
     CHECK(b.to(IBV_QPS_RESET) == 0);
     CHECK(none(*a.send_cq));
     CHECK(none(*b.receive_cq));
   }
 }
 
-TEST_CASE("qp: a stream is given once, and in the right state", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
+TEST_CASE_METHOD(Pair, "qp: a stream is given once, and in the right state", "[qp]") {
   auto [one, two] = tcp_pair();
   const int fd = one.fd();
   REQUIRE(a.to(IBV_QPS_ERR) == 0);
@@ -232,7 +210,7 @@ TEST_CASE("qp: a stream is given once, and in the right state", "[qp]") {
   CHECK(a.qp->attach(one, {}) == EINVAL);
   CHECK(one.fd() == fd);
   REQUIRE(a.to(IBV_QPS_RESET) == 0);
-  attach(a, b);
+  connect();
   CHECK_FALSE(a.qp->can_attach());
   CHECK(a.qp->attach(one, {}) == EISCONN);
   CHECK(one.fd() == fd);

@@ -3,38 +3,22 @@
 #include <cstring>
 
 #include "provider/verbs/qp/qp.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
-namespace {
-constexpr unsigned kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-}
-
-TEST_CASE("qp: sends, writes and reads between two", "[qp]") {
+TEST_CASE_METHOD(Pair, "qp: sends, writes and reads between two", "[qp]") {
   const bool crc = GENERATE(false, true);
   const std::size_t mulpdu = GENERATE(0, 128, 65535);
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
-  Bytes source = pattern(100'000), target(100'000), inbox(5000), sink(100'000);
-  const auto source_mr = a.expose(source, 0), sink_mr = a.expose(sink, IBV_ACCESS_LOCAL_WRITE);
-  const auto target_mr = b.expose(target, kAll), inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  attach(a, b, crc, 4, mulpdu);
-  ibv_sge first = sge_of(inbox, *inbox_mr);
-  first.length = 1000;
-  ibv_sge second = sge_of(inbox, *inbox_mr);
-  second.addr += 1000;
-  second.length = 4000;
-  REQUIRE(b.post_receive(50, {first, second}) == 0);
-  ibv_sge part = sge_of(source, *source_mr);
-  part.length = 3000;
-  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 1, {sge_of(source, *source_mr)}, 0, target_mr->key(), address_of(target)) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 2, {part}) == 0);
-  REQUIRE(a.post(IBV_WR_RDMA_READ, 3, {sge_of(sink, *sink_mr)}, 0, target_mr->key(), address_of(target)) == 0);
-  const auto received = next(*b.receive_cq);
-  CHECK(received.wr_id == 50);
-  CHECK(received.status == IBV_WC_SUCCESS);
+  Registered source(a, pattern(100'000)), sink(a, Bytes(100'000), kLocal);
+  Registered target(b, Bytes(100'000), kAll), inbox(b, Bytes(5000), kLocal);
+  connect({.crc = crc, .mulpdu = mulpdu});
+  REQUIRE(b.post_receive(50, {inbox.sge(0, 1000), inbox.sge(1000, 4000)}) == 0);
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 1, {source.sge()}, target) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {source.sge(0, 3000)}) == 0);
+  REQUIRE(a.post(IBV_WR_RDMA_READ, 3, {sink.sge()}, target) == 0);
+  const ibv_wc received = check_next(*b.receive_cq, 50);
   CHECK(received.opcode == IBV_WC_RECV);
   CHECK(received.byte_len == 3000);
   CHECK(received.qp_num == b.qp->number());
@@ -42,9 +26,7 @@ TEST_CASE("qp: sends, writes and reads between two", "[qp]") {
   CHECK(std::equal(source.begin(), source.begin() + 3000, inbox.begin()));
   const ibv_wc_opcode opcodes[] = {IBV_WC_RDMA_WRITE, IBV_WC_SEND, IBV_WC_RDMA_READ};
   for (std::uint64_t id = 1; id <= 3; ++id) {
-    const auto completion = next(*a.send_cq);
-    CHECK(completion.wr_id == id);
-    CHECK(completion.status == IBV_WC_SUCCESS);
+    const ibv_wc completion = check_next(*a.send_cq, id);
     CHECK(completion.opcode == opcodes[id - 1]);
     CHECK(completion.qp_num == a.qp->number());
   }
@@ -52,12 +34,11 @@ TEST_CASE("qp: sends, writes and reads between two", "[qp]") {
 }
 
 TEST_CASE("qp: only what is signaled completes; inline data may change at once", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context, 16, 4, 64, false), b(*context);
-  Bytes inbox(64);
-  const auto inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  attach(a, b);
-  for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(b.post_receive(id, {sge_of(inbox, *inbox_mr)}) == 0);
+  Pair pair({.signal_all = false});
+  pair.connect();
+  Side &a = pair.a, &b = pair.b;
+  const Registered inbox(b, Bytes(64), kLocal);
+  for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(b.post_receive(id, {inbox.sge()}) == 0);
   std::uint64_t value = 0x1122334455667788;
   const ibv_sge sge{reinterpret_cast<std::uintptr_t>(&value), sizeof value, 0};
   for (std::uint64_t id = 0; id < 4; ++id) {
@@ -73,10 +54,11 @@ TEST_CASE("qp: only what is signaled completes; inline data may change at once",
   CHECK(none(*a.send_cq));
 }
 
-TEST_CASE("qp: unsignaled work frees its place by itself, and completes where it fails (Verbs draft section 8.1.3.1)",
-          "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context, 4, 4, 64, false), b(*context), idle(*context, 4, 4, 64, false);
+TEST_CASE_METHOD(
+    Loopback,
+    "qp: unsignaled work frees its place by itself, and completes where it fails (Verbs draft section 8.1.3.1)",
+    "[qp]") {
+  Side a(*context, {.depth = 4, .signal_all = false}), b(*context), idle(*context, {.depth = 4, .signal_all = false});
   attach(a, b);
   for (std::uint64_t id = 0; id < 40; ++id) {
     CHECK(eventually([&] { return a.post(IBV_WR_RDMA_WRITE, id, {}) == 0; }));
@@ -86,15 +68,10 @@ TEST_CASE("qp: unsignaled work frees its place by itself, and completes where it
   REQUIRE(idle.post(IBV_WR_SEND, 7, {}) == 0);
   CHECK(none(*idle.send_cq));
   CHECK(idle.to(IBV_QPS_ERR) == 0);
-  const auto completion = next(*idle.send_cq);
-  CHECK(completion.wr_id == 7);
-  CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
+  check_next(*idle.send_cq, 7, IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_CASE("qp: pieces of no octets are not checked (Verbs draft section 8.1.3.2)", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
-  attach(a, b);
+TEST_CASE_METHOD(ConnectedPair, "qp: pieces of no octets are not checked (Verbs draft section 8.1.3.2)", "[qp]") {
   const ibv_sge nowhere{0, 0, 0xDEAD};
   REQUIRE(b.post_receive(1, {nowhere}) == 0);
   REQUIRE(a.post(IBV_WR_SEND, 1, {nowhere}) == 0);
@@ -102,33 +79,24 @@ TEST_CASE("qp: pieces of no octets are not checked (Verbs draft section 8.1.3.2)
   CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("qp: messages wait for receives (Verbs draft section 13.2)", "[qp]") {
+TEST_CASE_METHOD(DeepPair, "qp: messages wait for receives (Verbs draft section 13.2)", "[qp]") {
   const bool crc = GENERATE(false, true);
-  const auto context = open_loopback();
-  Side a(*context, 64), b(*context, 64);
-  Bytes memory = pattern(20'000), inbox(20'000);
-  const auto mr = a.expose(memory, 0), inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  attach(a, b, crc);
-  for (std::uint64_t id = 0; id < 40; ++id) REQUIRE(a.post(IBV_WR_SEND, id, {sge_of(memory, *mr)}) == 0);
+  Registered memory(a, pattern(20'000)), inbox(b, Bytes(20'000), kLocal);
+  connect({.crc = crc});
+  for (std::uint64_t id = 0; id < 40; ++id) REQUIRE(a.post(IBV_WR_SEND, id, {memory.sge()}) == 0);
   for (std::uint64_t id = 0; id < 40; ++id) {
     CHECK(none(*b.receive_cq));
     std::fill(inbox.begin(), inbox.end(), std::byte{0});
-    REQUIRE(b.post_receive(id, {sge_of(inbox, *inbox_mr)}) == 0);
-    const auto completion = next(*b.receive_cq);
-    REQUIRE(completion.status == IBV_WC_SUCCESS);
-    CHECK(completion.wr_id == id);
+    REQUIRE(b.post_receive(id, {inbox.sge()}) == 0);
+    check_next(*b.receive_cq, id);
     CHECK((inbox == memory));
   }
   for (std::uint64_t id = 0; id < 40; ++id) CHECK(next(*a.send_cq).wr_id == id);
 }
 
-TEST_CASE("qp: the progress thread moves bytes while nobody polls", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
-  Bytes source = pattern(64), target(64);
-  const auto mr = a.expose(source, 0), target_mr = b.expose(target, kAll);
-  attach(a, b);
-  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 1, {sge_of(source, *mr)}, 0, target_mr->key(), address_of(target)) == 0);
+TEST_CASE_METHOD(ConnectedPair, "qp: the progress thread moves bytes while nobody polls", "[qp]") {
+  Registered source(a, pattern(64)), target(b, Bytes(64), kAll);
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 1, {source.sge()}, target) == 0);
   REQUIRE(a.post(IBV_WR_RDMA_READ, 2, {}, 0, 0, 0) == 0);
   // The completion of the read says that the write was placed.
   CHECK(next(*a.send_cq).wr_id == 1);
@@ -136,10 +104,11 @@ TEST_CASE("qp: the progress thread moves bytes while nobody polls", "[qp]") {
   CHECK(target == source);
 }
 
-TEST_CASE("qp: a completion queue that overruns leaves the streams of others alone (RFC 5040 section 8.1.1)", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context), c(*context), d(*context);
-  attach(a, b);
+TEST_CASE_METHOD(Pair,
+                 "qp: a completion queue that overruns leaves the streams of others alone (RFC 5040 section 8.1.1)",
+                 "[qp]") {
+  Side c(*context), d(*context);
+  connect();
   attach(c, d);
   for (int i = 0; i <= a.send_cq->entries(); ++i) a.send_cq->push(ibv_wc{}, false);
   const auto event = next_event(*context, 0);
@@ -153,20 +122,17 @@ TEST_CASE("qp: a completion queue that overruns leaves the streams of others alo
   CHECK(d.qp->state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("qp: destroyed under traffic", "[qp]") {
-  const auto context = open_loopback();
-  const Bytes source = pattern(100'000);
-  Bytes memory = source, target = source, sink(100'000), other_sink(100'000);
+TEST_CASE_METHOD(Loopback, "qp: destroyed under traffic", "[qp]") {
   for (int round = 0; round < 20; ++round) {
     Side b(*context);
-    const auto target_mr = b.expose(target, 0), sink_mr = b.expose(sink, kAll);
+    const Registered source(b, pattern(100'000)), sink(b, Bytes(100'000), kAll);
     {
       Side a(*context);
-      const auto mr = a.expose(memory, 0), other_mr = a.expose(other_sink, kAll);
+      const Registered source_of_a(a, pattern(100'000)), sink_of_a(a, Bytes(100'000), kAll);
       attach(a, b);
       for (std::uint64_t id = 0; id < 8; ++id) {
-        a.post(IBV_WR_RDMA_WRITE, id, {sge_of(memory, *mr)}, 0, sink_mr->key(), address_of(sink));
-        b.post(IBV_WR_RDMA_WRITE, id, {sge_of(target, *target_mr)}, 0, other_mr->key(), address_of(other_sink));
+        a.post(IBV_WR_RDMA_WRITE, id, {source_of_a.sge()}, sink);
+        b.post(IBV_WR_RDMA_WRITE, id, {source.sge()}, sink_of_a);
       }
       a.qp.reset();
     }
@@ -178,25 +144,16 @@ TEST_CASE("qp: destroyed under traffic", "[qp]") {
   }
 }
 
-TEST_CASE("qp: posted to and polled by several threads", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context, 64), b(*context, 64);
-  Bytes memory = pattern(3000), inbox(3000);
-  const auto mr = a.expose(memory, 0), inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  attach(a, b);
+TEST_CASE_METHOD(DeepPair, "qp: posted to and polled by several threads", "[qp]") {
+  Registered memory(a, pattern(3000)), inbox(b, Bytes(3000), kLocal);
+  connect();
   constexpr unsigned kEach = 300;
   std::atomic<unsigned> posted{0}, sent{0}, received{0}, wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
       for (unsigned i = 0; i < kEach;) {
-        ibv_sge sge = sge_of(memory, *mr);
-        ibv_send_wr request{};
-        request.opcode = IBV_WR_SEND;
-        request.sg_list = &sge;
-        request.num_sge = 1;
-        ibv_send_wr* bad = nullptr;
-        const int error = a.qp->post_send(&request, &bad);
+        const int error = a.try_post(IBV_WR_SEND, 0, {memory.sge()});
         if (error == 0) {
           ++i;
           ++posted;
@@ -214,12 +171,7 @@ TEST_CASE("qp: posted to and polled by several threads", "[qp]") {
     threads.emplace_back([&] {
       ibv_wc completion{};
       while (received < 2 * kEach && wrong == 0) {
-        ibv_sge sge = sge_of(inbox, *inbox_mr);
-        ibv_recv_wr request{};
-        request.sg_list = &sge;
-        request.num_sge = 1;
-        ibv_recv_wr* bad = nullptr;
-        const int error = b.qp->post_receive(&request, &bad);
+        const int error = b.post_receive(0, {inbox.sge()});
         if (error != 0 && error != ENOMEM) ++wrong;
         if (b.receive_cq->poll(1, &completion) == 1) {
           ++received;

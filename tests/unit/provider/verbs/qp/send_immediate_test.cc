@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "tests/unit/provider/verbs/srq_pool.h"
+#include "tests/unit/provider/verbs/pool_pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -28,27 +28,23 @@ int post(Side& side, ibv_send_wr made) {
 
 }  // namespace
 
-TEST_CASE("send_immediate: a receive, also of a shared queue, completes with it", "[send_immediate]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "send_immediate: a receive, also of a shared queue, completes with it", "[send_immediate]") {
   const bool shared = GENERATE(false, true), crc = GENERATE(false, true);
   Pool pool(*context);
-  Side near(*context), far(*context, 16, 4, 64, true, shared ? pool.srq.get() : nullptr);
-  attach(near, far, crc, 4, 128, GENERATE(mpa::PeerKind::uiw, mpa::PeerKind::not_known));
-  Bytes data = pattern(200), inbox(256);
-  const auto source = near.expose(data, 0);
-  const auto sink = far.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
+  Pair pair(context, {}, {.srq = shared ? pool.srq.get() : nullptr});
+  pair.connect({.crc = crc, .mulpdu = 128, .peer = GENERATE(mpa::PeerKind::uiw, mpa::PeerKind::not_known)});
+  Side &near = pair.a, &far = pair.b;
+  const Registered data(near, pattern(200)), inbox(far, Bytes(256), kLocal);
   for (std::uint64_t id : {0U, 1U}) {
-    REQUIRE((shared ? pool.post(id) : far.post_receive(id, {sge_of(inbox, *sink)})) == 0);
+    REQUIRE((shared ? pool.post(id) : far.post_receive(id, {inbox.sge()})) == 0);
   }
-  ibv_sge sge = sge_of(data, *source);
+  ibv_sge sge = data.sge();
   REQUIRE(post(near, request(7, 0xA1B2C3D4, &sge)) == 0);
   near.qp->begin_batch();
   near.qp->add(request(8, 5));
   REQUIRE(near.qp->end_batch() == 0);
   for (const std::uint64_t id : {7U, 8U}) {
-    const ibv_wc done = next(*near.send_cq);
-    CHECK(done.wr_id == id);
-    CHECK(done.status == IBV_WC_SUCCESS);
+    const ibv_wc done = check_next(*near.send_cq, id);
     CHECK(done.opcode == IBV_WC_SEND);
   }
   for (const std::uint64_t id : {0U, 1U}) {
@@ -63,51 +59,39 @@ TEST_CASE("send_immediate: a receive, also of a shared queue, completes with it"
   CHECK(std::equal(data.begin(), data.end(), shared ? pool.at(0) : inbox.data()));
 }
 
-TEST_CASE("send_immediate: refused on a connection without it", "[send_immediate]") {
-  const auto context = open_loopback();
-  Side near(*context), far(*context);
-  attach(near, far);
-  CHECK(post(near, request(1, 5)) == EOPNOTSUPP);
-  near.qp->begin_batch();
+TEST_CASE_METHOD(ConnectedPair, "send_immediate: refused on a connection without it", "[send_immediate]") {
+  CHECK(post(a, request(1, 5)) == EOPNOTSUPP);
+  a.qp->begin_batch();
   ibv_send_wr before{};
   before.opcode = IBV_WR_SEND;
-  near.qp->add(before);
-  near.qp->add(request(2, 5));
-  CHECK(near.qp->end_batch() == EOPNOTSUPP);
-  CHECK(near.qp->sends_outstanding() == 0);
-  CHECK(none(*near.send_cq));
-  CHECK(near.qp->state() == IBV_QPS_RTS);
+  a.qp->add(before);
+  a.qp->add(request(2, 5));
+  CHECK(a.qp->end_batch() == EOPNOTSUPP);
+  CHECK(a.qp->sends_outstanding() == 0);
+  CHECK(none(*a.send_cq));
+  CHECK(a.qp->state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("send_immediate: posted before the connection stands, it fails in its turn if there is no agreement",
-          "[send_immediate]") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Pair,
+                 "send_immediate: posted before the connection stands, it fails in its turn if there is no agreement",
+                 "[send_immediate]") {
   const mpa::PeerKind peer = GENERATE(mpa::PeerKind::other, mpa::PeerKind::not_known, mpa::PeerKind::uiw);
   const bool agreed = peer != mpa::PeerKind::other;  // each finds out that the other is uiw
-  Side near(*context), far(*context);
-  CHECK(post(near, request(1, 5)) == EINVAL);
-  near.to_rts();
-  REQUIRE(near.post(IBV_WR_SEND, 1, {}) == 0);
-  REQUIRE(post(near, request(2, 5)) == 0);
-  REQUIRE(near.post(IBV_WR_SEND, 3, {}) == 0);
-  REQUIRE(far.to(IBV_QPS_INIT) == 0);
-  for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(far.post_receive(id, {}) == 0);
+  CHECK(post(a, request(1, 5)) == EINVAL);
+  a.to_rts();
+  REQUIRE(a.post(IBV_WR_SEND, 1, {}) == 0);
+  REQUIRE(post(a, request(2, 5)) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {}) == 0);
+  REQUIRE(b.to(IBV_QPS_INIT) == 0);
+  for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(b.post_receive(id, {}) == 0);
   auto [one, two] = tcp_pair();
-  Qp::Attachment attachment;
-  attachment.agreement.peer = peer;
-  attachment.agreement.rtr = mpa::ReadyToReceive::write;
-  REQUIRE(far.qp->attach(two, attachment) == 0);
-  attachment.initiator = true;
-  REQUIRE(near.qp->attach(one, attachment) == 0);
+  REQUIRE(b.qp->attach(two, attachment_of({.peer = peer}, false)) == 0);
+  REQUIRE(a.qp->attach(one, attachment_of({.peer = peer}, true)) == 0);
   const ibv_wc_status wanted[] = {IBV_WC_SUCCESS, agreed ? IBV_WC_SUCCESS : IBV_WC_LOC_QP_OP_ERR,
                                   agreed ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR};
-  for (std::uint64_t id = 1; id <= 3; ++id) {
-    const ibv_wc done = next(*near.send_cq);
-    CHECK(done.wr_id == id);
-    CHECK(done.status == wanted[id - 1]);
-  }
-  CHECK(next(*far.receive_cq).status == IBV_WC_SUCCESS);
-  const ibv_wc second = next(*far.receive_cq);
+  for (std::uint64_t id = 1; id <= 3; ++id) check_next(*a.send_cq, id, wanted[id - 1]);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  const ibv_wc second = next(*b.receive_cq);
   CHECK(second.status == (agreed ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR));
   if (agreed) CHECK(second.imm_data == htobe32(5));
 }

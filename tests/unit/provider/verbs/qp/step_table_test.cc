@@ -10,7 +10,7 @@
 
 #include "provider/verbs/datagram/datagram_qp.h"
 #include "provider/verbs/qp/qp_attributes.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 namespace uiw::test {
 
@@ -146,10 +146,7 @@ struct End {
   // The connection manager connects; the program makes its steps behind that.
   void connect() {
     auto [one, two] = tcp_pair();
-    Qp::Attachment attachment;
-    attachment.agreement.crc = false;
-    attachment.agreement.ird = attachment.agreement.ord = 1;
-    REQUIRE(static_cast<Qp&>(*qp).attach(two, attachment) == 0);
+    REQUIRE(static_cast<Qp&>(*qp).attach(two, attachment_of(kRaw, false)) == 0);
     peer.emplace(std::move(one));
   }
 
@@ -188,13 +185,6 @@ void walk(End& end, ibv_qp_type type) {
   }
 }
 
-ibv_qp_attr query(Side& side) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr init{};
-  side.qp->query(attributes, init);
-  return attributes;
-}
-
 }  // namespace
 
 TEST_CASE("The table of steps has what the kernel's has, with each attribute, for each type") {
@@ -216,23 +206,21 @@ TEST_CASE("The table of steps has what the kernel's has, with each attribute, fo
   }
 }
 
-TEST_CASE("Queue pairs that are connected by hand make the steps of InfiniBand, and no others") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "Queue pairs that are connected by hand make the steps of InfiniBand, and no others") {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
     End end(*context, type);
     walk(end, type);
   }
 }
 
-TEST_CASE("Queue pairs that rdma_cm connects make the steps of InfiniBand, and no others") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "Queue pairs that rdma_cm connects make the steps of InfiniBand, and no others") {
   End end(*context, IBV_QPT_RC);
   end.by_manager = true;
   walk(end, IBV_QPT_RC);
 }
 
-TEST_CASE("Unsent work takes a queue pair for datagrams to SQE, and the steps of InfiniBand out of it") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback,
+                 "Unsent work takes a queue pair for datagrams to SQE, and the steps of InfiniBand out of it") {
   const Table table = table_of(IBV_QPT_UD);
   End end(*context, IBV_QPT_UD);
   for (const ibv_qp_state to : kStates) {
@@ -247,11 +235,9 @@ TEST_CASE("Unsent work takes a queue pair for datagrams to SQE, and the steps of
   }
 }
 
-TEST_CASE("In SQD a queue pair of rdma_cm holds what is posted, and goes back to RTS") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
+TEST_CASE_METHOD(Pair, "In SQD a queue pair of rdma_cm holds what is posted, and goes back to RTS") {
   for (Side* side : {&a, &b}) side->qp->identity().state = IBV_QPS_RTS;  // the program has made its steps
-  attach(a, b);
+  connect();
   REQUIRE(a.to(IBV_QPS_SQD) == 0);
   REQUIRE(b.post_receive(1, {}) == 0);
   REQUIRE(a.post(IBV_WR_SEND, 2, {}) == 0);
@@ -266,9 +252,7 @@ TEST_CASE("In SQD a queue pair of rdma_cm holds what is posted, and goes back to
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("rdma_cm's number for the peer connects nothing, before the stream comes and after") {
-  const auto context = open_loopback();
-  Side a(*context), b(*context);
+TEST_CASE_METHOD(Pair, "rdma_cm's number for the peer connects nothing, before the stream comes and after") {
   const bool first = GENERATE(true, false);
   const auto step_all = [](Side& side) {
     ibv_qp_attr attributes{};
@@ -285,24 +269,23 @@ TEST_CASE("rdma_cm's number for the peer connects nothing, before the stream com
     attributes.qp_state = IBV_QPS_RTS;
     REQUIRE(side.qp->modify(attributes, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-    CHECK(query(side).dest_qp_num == provider::kManagedQpNumber);
+    CHECK(side.query().dest_qp_num == provider::kManagedQpNumber);
   };
   if (first) {
     step_all(a);
     step_all(b);
   }
-  attach(a, b, false, 4);
+  connect();
   if (!first) {
     step_all(a);
     step_all(b);
   }
   CHECK(a.qp->state() == IBV_QPS_RTS);
-  CHECK(query(a).max_rd_atomic == 4);
-  Bytes memory(16), sink(16);
-  const auto mr = a.expose(memory, 0);
-  const auto sink_mr = b.expose(sink, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(b.post_receive(1, {sge_of(sink, *sink_mr)}) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(memory, *mr)}) == 0);
+  CHECK(a.query().max_rd_atomic == 4);
+  Registered memory(a, Bytes(16));
+  Registered sink(b, Bytes(16), kLocal);
+  REQUIRE(b.post_receive(1, {sink.sge()}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {memory.sge()}) == 0);
   CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
 }

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "provider/memory/memory.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 namespace uiw::test {
 
@@ -16,9 +16,6 @@ using provider::Dm;
 using provider::Mw;
 
 inline constexpr std::size_t kPage = 4096;
-inline constexpr unsigned kLocal = IBV_ACCESS_LOCAL_WRITE;
-inline constexpr unsigned kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-inline constexpr unsigned kAll = kLocal | kRemote | IBV_ACCESS_REMOTE_ATOMIC;
 inline constexpr unsigned kBindable = kLocal | IBV_ACCESS_MW_BIND;
 
 struct Pages {
@@ -98,30 +95,22 @@ inline int bind1(Side& side, std::uint64_t id, Window& window, const ibv_mw_bind
   return side.qp->post_bind(window.handle, bind);
 }
 
-// Two connected queue pairs; `far` has memory to bind windows to, `near` uses them.
-struct Connected {
-  std::shared_ptr<Context> context = open_loopback();
-  Side near{*context}, far{*context};
-  Bytes own = pattern(1000), target = Bytes(1000);
-  std::unique_ptr<Mr> own_mr = near.expose(own, kAll);
-  std::unique_ptr<Mr> target_mr = far.expose(target, kBindable);
-  ibv_mr handle = handle_of(*target_mr);
-  Connected() { attach(near, far); }
+// Two connected queue pairs: `far` has memory to bind windows to, `near` uses them.
+struct WindowPair : ConnectedPair {
+  Side &near = a, &far = b;
+  Registered own{near, pattern(1000), kAll}, target{far, Bytes(1000), kBindable};
+  ibv_mr target_handle = handle_of(*target.mr);
 
-  ibv_mw_bind_info all(unsigned access = kRemote) { return info_of(&handle, address_of(target), 1000, access); }
+  ibv_mw_bind_info all(unsigned access = kRemote) { return info_of(&target_handle, target.address(), 1000, access); }
   // A Read of one octet behind it tells that the Write was placed.
   ibv_wc_status write(std::uint32_t rkey, std::uint64_t to, std::uint32_t size = 1000) {
-    ibv_sge sge = sge_of(own, *own_mr);
-    sge.length = size;
-    if (near.post(IBV_WR_RDMA_WRITE, 1, {sge}, 0, rkey, to) != 0) return IBV_WC_GENERAL_ERR;
+    if (near.post(IBV_WR_RDMA_WRITE, 1, {own.sge(0, size)}, 0, rkey, to) != 0) return IBV_WC_GENERAL_ERR;
     if (near.post(IBV_WR_RDMA_READ, 2, {}, 0, 0, 0) != 0) return IBV_WC_GENERAL_ERR;
     const ibv_wc first = next(*near.send_cq), second = next(*near.send_cq);
     return first.status != IBV_WC_SUCCESS ? first.status : second.status;
   }
   ibv_wc_status fetch_add(std::uint32_t rkey, std::uint64_t to, std::uint64_t add) {
-    ibv_sge sink = sge_of(own, *own_mr);
-    sink.length = 8;
-    return near.post_atomic(0, sink, rkey, to, add) != 0 ? IBV_WC_GENERAL_ERR : next(*near.send_cq).status;
+    return near.post_atomic(0, own.sge(0, 8), rkey, to, add) != 0 ? IBV_WC_GENERAL_ERR : next(*near.send_cq).status;
   }
 };
 

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Both sides of a connection over loopback, or a peer whose octets the test writes: observers that can be waited for, a
-// listener, and TCP connections to it.
+// Two queue pairs of which one calls and the other one is called, or a peer whose octets the test writes: observers
+// that can be waited for, a listener, and TCP connections to it.
 #pragma once
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
+#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "provider/connect/call.h"
 #include "provider/connect/listener.h"
 #include "provider/connect/startup/outgoing_call.h"
+#include "tests/unit/provider/awaitable.h"
 #include "tests/unit/provider/connect/loopback.h"
-#include "tests/unit/provider/rnic.h"
 
 namespace uiw::test {
 
@@ -24,79 +22,64 @@ using provider::Call;
 using provider::CallParameters;
 using provider::Listener;
 
-class Observer final : public provider::CallObserver {
+class Observer final : public provider::CallObserver, Awaitable {
  public:
   void established(const CallParameters& peer) override {
-    const std::lock_guard lock(mutex_);
-    established_ = peer;
-    changed_.notify_all();
+    change([&] { established_ = peer; });
   }
   void failed(int error, const CallParameters* peer) override {
-    const std::lock_guard lock(mutex_);
-    error_ = error;
-    if (peer != nullptr) rejection_ = *peer;
-    changed_.notify_all();
+    change([&] {
+      error_ = error;
+      if (peer != nullptr) rejection_ = *peer;
+    });
   }
   void disconnected() override {
-    const std::lock_guard lock(mutex_);
-    disconnected_ = true;
-    changed_.notify_all();
+    change([&] { disconnected_ = true; });
   }
   std::optional<CallParameters> wait_established() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [&] { return established_ || error_ != 0; });
-    return established_;
+    wait([&] { return established_ || error_ != 0; });
+    return look([&] { return established_; });
   }
   int wait_failed() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [&] { return error_ != 0; });
-    return error_;
+    wait([&] { return error_ != 0; });
+    return look([&] { return error_; });
   }
   bool wait_disconnected() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [&] { return disconnected_; });
-    return disconnected_;
+    return wait([&] { return disconnected_; });
   }
   std::optional<CallParameters> rejection() {
-    const std::lock_guard lock(mutex_);
-    return rejection_;
+    return look([&] { return rejection_; });
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::optional<CallParameters> established_, rejection_;
   int error_ = 0;
   bool disconnected_ = false;
 };
 
-class Calls : public provider::ListenObserver {
+class Calls : public provider::ListenObserver, Awaitable {
  public:
+  using Requested = std::pair<std::shared_ptr<Call>, CallParameters>;
   void requested(std::shared_ptr<Call> call, const CallParameters& peer) override {
-    const std::lock_guard lock(mutex_);
-    calls_.emplace_back(std::move(call), peer);
-    changed_.notify_all();
+    change([&] { calls_.emplace_back(std::move(call), peer); });
   }
-  std::pair<std::shared_ptr<Call>, CallParameters> next() {
-    std::unique_lock lock(mutex_);
-    REQUIRE(changed_.wait_for(lock, kPatience, [&] { return !calls_.empty(); }));
-    auto call = std::move(calls_.front());
-    calls_.erase(calls_.begin());
-    return call;
+  Requested next() {
+    REQUIRE(wait_count(1));
+    return look([&] {
+      Requested call = std::move(calls_.front());
+      calls_.pop_front();
+      return call;
+    });
   }
   std::size_t count() {
-    const std::lock_guard lock(mutex_);
-    return calls_.size();
+    return look([&] { return calls_.size(); });
   }
   bool wait_count(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return calls_.size() >= count; });
+    return wait([&] { return calls_.size() >= count; });
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::pair<std::shared_ptr<Call>, CallParameters>> calls_;
+  std::deque<Requested> calls_;
 };
 
 struct Server {
@@ -135,6 +118,26 @@ inline int call(Side& side, const sockaddr_storage& remote, const std::shared_pt
   const int fd = bound_socket();
   return provider::connect(fd, remote, {side.qp->number(), depth, depth, private_data}, -1, observer, connection);
 }
+
+// Of the two queue pairs, both in INIT, `a` calls.
+struct CalledPair : Pair {
+  CalledPair() {
+    for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  }
+  // 0 or an errno.
+  int call(const sockaddr_storage& remote, const Bytes& private_data = {}, unsigned depth = 4) {
+    return test::call(a, remote, caller, out, private_data, depth);
+  }
+  std::shared_ptr<Observer> caller = std::make_shared<Observer>(), callee = std::make_shared<Observer>();
+  std::shared_ptr<Call> out;
+};
+// By a listener.
+struct ServedPair : CalledPair {
+  int call(const Bytes& private_data = {}, unsigned depth = 4) {
+    return CalledPair::call(server.address, private_data, depth);
+  }
+  Server server;
+};
 
 // Until the peer ends: what it said, or a reset.
 inline Bytes read_to_end(TcpStream& stream, bool* reset = nullptr) {

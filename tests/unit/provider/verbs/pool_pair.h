@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "provider/verbs/srq.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 namespace uiw::test {
 
@@ -57,36 +57,20 @@ struct Pool {
 };
 
 // One that sends, and one that takes from the pool.
-struct Couple {
-  Couple(Pool& pool, std::size_t size)
-      : a(pool.context), b(pool.context, 16, 4, 64, true, pool.srq.get()), memory(size) {
-    mr = a.expose(memory, 0);
-  }
-  void connect() { attach(a, b); }
+struct PoolPair : Pair {
+  explicit PoolPair(Pool& pool) : Pair(pool.context.shared_from_this(), {}, {.srq = pool.srq.get()}) { connect(); }
   // `number` in the first octets, so that the receiver can tell. No check in it: threads use it.
   int send(std::uint32_t number, std::uint32_t size) {
     std::memcpy(memory.data(), &number, sizeof number);
-    ibv_sge sge{address_of(memory), size, mr->key()};
-    ibv_send_wr request{};
-    request.wr_id = number;
-    request.opcode = IBV_WR_SEND;
-    request.send_flags = IBV_SEND_INLINE;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    ibv_send_wr* bad = nullptr;
-    return a.qp->post_send(&request, &bad);
+    return a.try_post(IBV_WR_SEND, number, {memory.sge(0, size)}, IBV_SEND_INLINE);
   }
-  Side a, b;
-  Bytes memory;
-  std::unique_ptr<Mr> mr;
+  Registered memory{a, Bytes(64)};
 };
+using PoolPairs = std::vector<std::unique_ptr<PoolPair>>;
 
-inline std::vector<std::unique_ptr<Couple>> couples(Pool& pool, std::size_t count) {
-  std::vector<std::unique_ptr<Couple>> made;
-  for (std::size_t i = 0; i < count; ++i) {
-    made.push_back(std::make_unique<Couple>(pool, 64));
-    made.back()->connect();
-  }
+inline PoolPairs pairs_of(Pool& pool, std::size_t count) {
+  PoolPairs made(count);
+  for (auto& pair : made) pair = std::make_unique<PoolPair>(pool);
   return made;
 }
 
@@ -97,7 +81,7 @@ inline std::uint32_t number_at(const Pool& pool, std::uint64_t id) {
 }
 
 // The next completion of any of them, and whose.
-inline std::pair<std::size_t, ibv_wc> next(std::vector<std::unique_ptr<Couple>>& all) {
+inline std::pair<std::size_t, ibv_wc> next(PoolPairs& all) {
   std::size_t who = 0;
   ibv_wc completion{};
   REQUIRE(eventually([&] {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "provider/process/device.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/pair.h"
 
 namespace uiw::test {
 
@@ -30,13 +30,18 @@ inline ibv_qp_attr rtr(const Gid& peer, std::uint32_t number, std::uint8_t index
   return attributes;
 }
 
-inline int to_rtr(Side& side, const Gid& peer, std::uint32_t number) {
-  return side.qp->modify(rtr(peer, number), kRtr);
+inline int to_rtr(Side& side, const Gid& peer, std::uint32_t number, std::uint32_t psn = 0) {
+  ibv_qp_attr attributes = rtr(peer, number);
+  attributes.rq_psn = psn;
+  return side.qp->modify(attributes, kRtr);
 }
-inline int to_rtr(Side& side, const Side& peer) { return to_rtr(side, gid(peer.context), peer.qp->number()); }
+inline int to_rtr(Side& side, const Side& peer, std::uint32_t psn = 0) {
+  return to_rtr(side, gid(peer.context), peer.qp->number(), psn);
+}
 
-inline int to_rts(Side& side) {
+inline int to_rts(Side& side, std::uint32_t psn = 0) {
   ibv_qp_attr attributes{};
+  attributes.sq_psn = psn;
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = 1;
   attributes.retry_cnt = 1;
@@ -53,19 +58,23 @@ inline void connect_manually(Side& a, Side& b) {
   REQUIRE(to_rts(b) == 0);
 }
 
+// Two in INIT, to be connected by connect_manually().
+struct ManualPair : Pair {
+  ManualPair() {
+    for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  }
+};
+
 // A message each way; both are asked at once, so that no side waits for what the other has not been made to do.
 inline void exchange(Side& a, Side& b) {
-  Bytes out = pattern(100), in(100), out_b = pattern(100, 2), in_b(100);
-  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  const auto send_b = b.expose(out_b, 0), receive_b = a.expose(in_b, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
-  REQUIRE(a.post_receive(2, {sge_of(in_b, *receive_b)}) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
-  REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out_b, *send_b)}) == 0);
-  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+  const Registered out(a, pattern(100)), in_b(a, Bytes(100), kLocal), out_b(b, pattern(100, 2)),
+      in(b, Bytes(100), kLocal);
+  REQUIRE(b.post_receive(1, {in.sge()}) == 0);
+  REQUIRE(a.post_receive(2, {in_b.sge()}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {out.sge()}) == 0);
+  REQUIRE(b.post(IBV_WR_SEND, 4, {out_b.sge()}) == 0);
+  for (Cq* cq : {b.receive_cq.get(), a.receive_cq.get(), a.send_cq.get(), b.send_cq.get()})
+    CHECK(next(*cq).status == IBV_WC_SUCCESS);
   CHECK(in == out);
   CHECK(in_b == out_b);
 }
