@@ -101,21 +101,30 @@ struct QueueSizes {
 
 class Registered;
 
+inline ibv_qp_init_attr attributes_of(ibv_qp_type type, const QueueSizes& sizes = {}) {
+  ibv_qp_init_attr attributes{};
+  attributes.qp_type = type;
+  attributes.sq_sig_all = sizes.signal_all ? 1 : 0;
+  attributes.cap = {sizes.depth, sizes.depth, sizes.sges, sizes.sges, sizes.most_inline};
+  return attributes;
+}
+
+// What a queue pair of any type needs.
+struct Surroundings {
+  explicit Surroundings(Context& in) : context(in), pd(in.shared_from_this()) { REQUIRE((send_cq && receive_cq)); }
+  Context& context;
+  Pd pd;
+  std::unique_ptr<Cq> send_cq = Cq::create(context, 256, -1, nullptr);
+  std::unique_ptr<Cq> receive_cq = Cq::create(context, 256, -1, nullptr);
+};
+
 // One end: a reliable queue pair with completion queues and a protection domain of its own.
-struct Side {
-  explicit Side(Context& in, const QueueSizes& sizes = {}) : context(in), pd(in.shared_from_this()) {
-    send_cq = Cq::create(in, 256, -1, nullptr);
-    receive_cq = Cq::create(in, 256, -1, nullptr);
-    REQUIRE((send_cq && receive_cq));
-    make_qp(pd, *receive_cq, sizes);
-  }
+struct Side : Surroundings {
+  explicit Side(Context& in, const QueueSizes& sizes = {}) : Surroundings(in) { make_qp(pd, *receive_cq, sizes); }
   // Another queue pair in place of this one.
   void make_qp(Pd& domain, Cq& for_receives, const QueueSizes& sizes) {
     qp.reset();
-    ibv_qp_init_attr attributes{};
-    attributes.qp_type = IBV_QPT_RC;
-    attributes.sq_sig_all = sizes.signal_all ? 1 : 0;
-    attributes.cap = {sizes.depth, sizes.depth, sizes.sges, sizes.sges, sizes.most_inline};
+    ibv_qp_init_attr attributes = attributes_of(IBV_QPT_RC, sizes);
     qp = Qp::create(context, domain, send_cq.get(), &for_receives, attributes, handle(), sizes.srq);
     REQUIRE(qp);
   }
@@ -199,9 +208,6 @@ struct Side {
     return qp->post_send(&request, &bad);
   }
 
-  Context& context;
-  Pd pd;
-  std::unique_ptr<Cq> send_cq, receive_cq;
   std::unique_ptr<Qp> qp;
 };
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/guarded_copy.h"
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -78,8 +78,6 @@ struct Target {
   }
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag); }
 };
-
-mpa::UlpduSink::Verdict give(End& end, const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); }
 
 }  // namespace
 
@@ -176,25 +174,23 @@ TEST_CASE("atomic: memory that is gone fails the operation, not the program", "[
   ::munmap(gone, 4096);
 }
 
-TEST_CASE("atomic: a responder answers in order, reads among them (section 5.2.2)", "[atomic]") {
-  End end(3);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "atomic: a responder answers in order, reads among them (section 5.2.2)", "[atomic]") {
   Target target(end);
-  REQUIRE(give(end, request(1, 0, 77, target.key(), 0x1000, {5, 0, 0, kAll})) == mpa::UlpduSink::Verdict::go_on);
-  REQUIRE(give(end, Wire()
-                        .u8(0x41)
-                        .u8(0x41)
-                        .u32(0)
-                        .u32(1)
-                        .u32(2)
-                        .u32(0)
-                        .u32(0x99)
-                        .u64(0x500)
-                        .u32(8)
-                        .u32(target.key())
-                        .u64(0x1000)
-                        .bytes()) == mpa::UlpduSink::Verdict::go_on);
-  REQUIRE(give(end, request(3, 2, 78, target.key(), 0x1008, {9, kAll, 200, kAll})) == mpa::UlpduSink::Verdict::go_on);
+  REQUIRE(end.give(request(1, 0, 77, target.key(), 0x1000, {5, 0, 0, kAll})) == mpa::UlpduSink::Verdict::go_on);
+  REQUIRE(end.give(Wire()
+                       .u8(0x41)
+                       .u8(0x41)
+                       .u32(0)
+                       .u32(1)
+                       .u32(2)
+                       .u32(0)
+                       .u32(0x99)
+                       .u64(0x500)
+                       .u32(8)
+                       .u32(target.key())
+                       .u64(0x1000)
+                       .bytes()) == mpa::UlpduSink::Verdict::go_on);
+  REQUIRE(end.give(request(3, 2, 78, target.key(), 0x1008, {9, kAll, 200, kAll})) == mpa::UlpduSink::Verdict::go_on);
   CHECK(target.words[0] == 100);  // nothing has happened yet: they are carried out in their turn
   const auto out = ulpdus_of(take_all(end), true);
   REQUIRE(out.size() == 3);
@@ -205,11 +201,8 @@ TEST_CASE("atomic: a responder answers in order, reads among them (section 5.2.2
   CHECK(target.words[1] == 9);
 }
 
-TEST_CASE("atomic: what a responder refuses, memory untouched (RFC 7306 section 8.2)", "[atomic]") {
-  End end(3);
-  StreamOptions options;
-  options.ird = 1;
-  end.start(options);
+TEST_CASE_METHOD(Single, "atomic: what a responder refuses, memory untouched (RFC 7306 section 8.2)", "[atomic]") {
+  end.start({.ird = 1});
   Target target(end), readable(end, ddp::kRemoteRead);
   const AtomicOperands one{1, 0, 0, kAll};
   Bytes bad;
@@ -229,10 +222,10 @@ TEST_CASE("atomic: what a responder refuses, memory untouched (RFC 7306 section 
     layer = 1, type = 2, code = 0x05;
   }
   SECTION("more than were agreed on") {
-    REQUIRE(give(end, request(1, 0, 1, target.key(), 0x1008, one)) == mpa::UlpduSink::Verdict::go_on);
+    REQUIRE(end.give(request(1, 0, 1, target.key(), 0x1008, one)) == mpa::UlpduSink::Verdict::go_on);
     bad = request(2, 0, 1, target.key(), 0x1000, one), layer = 1, type = 2, code = 0x02;
   }
-  REQUIRE(give(end, bad) == mpa::UlpduSink::Verdict::stop);
+  REQUIRE(end.give(bad) == mpa::UlpduSink::Verdict::stop);
   REQUIRE(end.rx.error());
   CHECK(static_cast<unsigned>(end.rx.error()->layer) == layer);
   CHECK(end.rx.error()->type == type);
@@ -242,9 +235,8 @@ TEST_CASE("atomic: what a responder refuses, memory untouched (RFC 7306 section 
   CHECK(target.words[0] == 100);
 }
 
-TEST_CASE("atomic: what a requester sends, and what it makes of the answer (section 5.2.1)", "[atomic]") {
-  End end(3);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "atomic: what a requester sends, and what it makes of the answer (section 5.2.1)",
+                 "[atomic]") {
   Bytes first(8), second(8);
   end.atomic(1, first, AtomicOpcode::fetch_add, {5, 0, 0, kAll}, Stag{0x55}, 0x1000);
   end.atomic(2, second, AtomicOpcode::compare_swap, {6, kAll, 7, kAll}, Stag{0x55}, 0x1008);
@@ -257,18 +249,18 @@ TEST_CASE("atomic: what a requester sends, and what it makes of the answer (sect
   CHECK(out[1] == request(2, 2, id2, 0x55, 0x1008, {6, kAll, 7, kAll}));
   CHECK(end.sent.empty());
   SECTION("right answers") {
-    REQUIRE(give(end, response(1, id1, 0x1122334455667788)) == mpa::UlpduSink::Verdict::go_on);
+    REQUIRE(end.give(response(1, id1, 0x1122334455667788)) == mpa::UlpduSink::Verdict::go_on);
     CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
     CHECK(host_number(first) == 0x1122334455667788);
-    REQUIRE(give(end, response(2, id2, 9)) == mpa::UlpduSink::Verdict::go_on);
+    REQUIRE(end.give(response(2, id2, 9)) == mpa::UlpduSink::Verdict::go_on);
     CHECK(host_number(second) == 9);
     // Nothing more is outstanding.
-    CHECK(give(end, response(3, id2 + 1, 9)) == mpa::UlpduSink::Verdict::stop);
+    CHECK(end.give(response(3, id2 + 1, 9)) == mpa::UlpduSink::Verdict::stop);
   }
-  SECTION("wrong MSN") { CHECK(give(end, response(2, id1, 9)) == mpa::UlpduSink::Verdict::stop); }
-  SECTION("wrong identifier") { CHECK(give(end, response(1, id2, 9)) == mpa::UlpduSink::Verdict::stop); }
+  SECTION("wrong MSN") { CHECK(end.give(response(2, id1, 9)) == mpa::UlpduSink::Verdict::stop); }
+  SECTION("wrong identifier") { CHECK(end.give(response(1, id2, 9)) == mpa::UlpduSink::Verdict::stop); }
   SECTION("a read response instead") {
-    CHECK(give(end, Wire().u8(0xC1).u8(0x42).u32(0).u64(0).zeros(8).bytes()) == mpa::UlpduSink::Verdict::stop);
+    CHECK(end.give(Wire().u8(0xC1).u8(0x42).u32(0).u64(0).zeros(8).bytes()) == mpa::UlpduSink::Verdict::stop);
   }
   SECTION("refused: which work it was (section 1.1)") {
     rdmap::Terminate why;
@@ -280,12 +272,8 @@ TEST_CASE("atomic: what a requester sends, and what it makes of the answer (sect
   }
 }
 
-TEST_CASE("atomic: reads and atomic operations share one limit (section 5.2)", "[atomic]") {
-  End a(1), b(2);
-  StreamOptions options;
-  options.ord = options.ird = 2;
-  a.start(options);
-  b.start(options);
+TEST_CASE_METHOD(Pair, "atomic: reads and atomic operations share one limit (section 5.2)", "[atomic]") {
+  start({.ord = 2, .ird = 2}, 5);
   Target target(b);
   std::vector<Bytes> results(20, Bytes(8));
   for (std::uint64_t id = 0; id < results.size(); ++id) {
@@ -294,8 +282,7 @@ TEST_CASE("atomic: reads and atomic operations share one limit (section 5.2)", "
     else
       a.atomic(id, results[id], AtomicOpcode::fetch_add, {1, 0, 0, kAll}, target.stag, 0x1000);
   }
-  Pair pair(a, b, 5);
-  while (pair.step()) REQUIRE(a.reads->outstanding.size() <= 2);
+  while (step()) REQUIRE(a.reads->outstanding.size() <= 2);
   REQUIRE(a.sent.size() == results.size());
   std::uint64_t count = 100;
   for (std::uint64_t id = 0; id < results.size(); ++id) {
@@ -305,22 +292,16 @@ TEST_CASE("atomic: reads and atomic operations share one limit (section 5.2)", "
   CHECK(target.words[0] == count);
 }
 
-TEST_CASE("atomic: each is carried out once, however often its response has to be built", "[atomic]") {
+TEST_CASE_METHOD(Pair, "atomic: each is carried out once, however often its response has to be built", "[atomic]") {
   const bool crc = GENERATE(false, true);
   const unsigned seed = static_cast<unsigned>(GENERATE(range(1, 20)));
-  End a(1), b(2);
-  StreamOptions options;
-  options.crc = crc;
-  options.ord = options.ird = 16;
-  a.start(options);
-  b.start(options);
+  start({.crc = crc, .ord = 16, .ird = 16}, seed);
   Target target(b);
   std::vector<Bytes> results(60, Bytes(8));
   for (std::uint64_t id = 0; id < results.size(); ++id)
     a.atomic(id, results[id], AtomicOpcode::fetch_add, {1, 0, 0, kAll}, target.stag, 0x1000);
-  Pair pair(a, b, seed);
-  pair.most = 50;
-  pair.run();
+  most = 50;
+  run();
   CHECK(target.words[0] == 160);
   for (std::uint64_t id = 0; id < results.size(); ++id) REQUIRE(host_number(results[id]) == 100 + id);
 }

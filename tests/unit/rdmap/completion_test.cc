@@ -10,79 +10,79 @@ using namespace uiw::test;
 using Fill = rdmap::Transmitter::Fill;
 using rdmap::Completion;
 
-TEST_CASE("completion: work completes when the probe behind it is answered, in one batch with it", "[completion]") {
-  Requester it;
-  it.post(1);
-  it.end.write(2, {memory_segment(it.data)}, Stag{1}, 0);
-  it.end.immediate(3, {});
-  it.end.write_immediate(4, {memory_segment(it.data)}, Stag{1}, 0, {});
-  CHECK(it.go() == 6);
-  CHECK(it.sent() == "swiwip");
-  CHECK(it.end.sent.empty());
-  CHECK_FALSE(it.end.tx.pending());
-  it.answer();
-  CHECK(it.good() == Ids{1, 2, 3, 4});
-  CHECK(it.all().empty());
+TEST_CASE_METHOD(Requester, "completion: work completes when the probe behind it is answered, in one batch with it",
+                 "[completion]") {
+  post(1);
+  end.write(2, {memory_segment(data)}, Stag{1}, 0);
+  end.immediate(3, {});
+  end.write_immediate(4, {memory_segment(data)}, Stag{1}, 0, {});
+  CHECK(go() == 6);
+  CHECK(sent() == "swiwip");
+  CHECK(end.sent.empty());
+  CHECK_FALSE(end.tx.pending());
+  answer();
+  CHECK(good() == Ids{1, 2, 3, 4});
+  CHECK(all().empty());
 }
 
-TEST_CASE("completion: one probe at a time, the next covers what was sent meanwhile", "[completion]") {
-  Requester it;
-  it.post(1);
-  CHECK(it.all() == "sp");
+TEST_CASE_METHOD(Requester, "completion: one probe at a time, the next covers what was sent meanwhile",
+                 "[completion]") {
+  post(1);
+  CHECK(all() == "sp");
   for (std::uint64_t id = 2; id < 10; ++id) {
-    it.post(id);
-    CHECK(it.all() == "s");
+    post(id);
+    CHECK(all() == "s");
   }
-  it.answer();
-  CHECK(it.good() == Ids{1});
-  CHECK(it.end.tx.pending());
-  CHECK(it.all() == "p");
-  it.post(10);
-  CHECK(it.all() == "s");
-  it.answer();
-  CHECK(it.good().size() == 9);
-  CHECK(it.all() == "p");
-  it.answer();
-  CHECK(it.end.queue.empty());
-  CHECK(it.all().empty());
+  answer();
+  CHECK(good() == Ids{1});
+  CHECK(end.tx.pending());
+  CHECK(all() == "p");
+  post(10);
+  CHECK(all() == "s");
+  answer();
+  CHECK(good().size() == 9);
+  CHECK(all() == "p");
+  answer();
+  CHECK(end.queue.empty());
+  CHECK(all().empty());
 }
 
-TEST_CASE("completion: with if_none_due a probe is sent when no other completion is due", "[completion]") {
+TEST_CASE_METHOD(Requester, "completion: with if_none_due a probe is sent when no other completion is due",
+                 "[completion]") {
   using ProbePolicy = rdmap::Transmitter::ProbePolicy;
-  Requester it;
-  it.end.tx.set_probe_policy(ProbePolicy::if_none_due);
-  it.post(1);
-  CHECK(it.all() == "sp");
-  it.post(2);
-  CHECK(it.all() == "s");
-  it.answer();
-  CHECK(it.good() == Ids{1});
-  CHECK(it.end.tx.wants_probe());
-  it.post(3);
-  CHECK(it.all() == "s");  // 2 is due
+  end.tx.set_probe_policy(ProbePolicy::if_none_due);
+  post(1);
+  CHECK(all() == "sp");
+  post(2);
+  CHECK(all() == "s");
+  answer();
+  CHECK(good() == Ids{1});
+  CHECK(end.tx.wants_probe());
+  post(3);
+  CHECK(all() == "s");  // 2 is due
   SECTION("until it waits") {
-    it.end.tx.set_probe_policy(ProbePolicy::at_once);
-    CHECK(it.all() == "p");
-    CHECK_FALSE(it.end.tx.wants_probe());
-    it.answer();
-    CHECK(it.end.queue.empty());
+    end.tx.set_probe_policy(ProbePolicy::at_once);
+    CHECK(all() == "p");
+    CHECK_FALSE(end.tx.wants_probe());
+    answer();
+    CHECK(end.queue.empty());
   }
   SECTION("or until nothing is due any longer") {
-    it.end.read(4, {memory_segment(it.sink)}, Stag{1}, 0);
-    CHECK(it.all() == "r");
-    it.answer();
-    CHECK(it.end.queue.empty());
-    it.post(5);
-    CHECK(it.all() == "sp");
+    end.read(4, {memory_segment(sink)}, Stag{1}, 0);
+    CHECK(all() == "r");
+    answer();
+    CHECK(end.queue.empty());
+    post(5);
+    CHECK(all() == "sp");
   }
   SECTION("nor where it has completions to see before") {
-    it.end.tx.set_probe_policy(ProbePolicy::at_once);
-    CHECK(it.all() == "p");
-    it.answer();
-    it.end.tx.set_probe_policy(ProbePolicy::by_stride);
-    it.post(4);
-    CHECK(it.all() == "s");
-    CHECK(it.end.tx.wants_probe());
+    end.tx.set_probe_policy(ProbePolicy::at_once);
+    CHECK(all() == "p");
+    answer();
+    end.tx.set_probe_policy(ProbePolicy::by_stride);
+    post(4);
+    CHECK(all() == "s");
+    CHECK(end.tx.wants_probe());
   }
 }
 
@@ -127,16 +127,16 @@ TEST_CASE("completion: in a short queue a probe covers a quarter of the queue", 
   CHECK(text == "sspsspsspssp");
 }
 
-TEST_CASE("completion: local work, and work that fails, does not wait for a stride to be over", "[completion]") {
-  Requester it;
-  it.post(1, false);
-  CHECK(it.all() == "s");
-  it.end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
-  it.post(2);
-  it.end.queue.at(it.end.queue.tail() - 1).status = rdmap::Status::local_protection;
-  CHECK(it.all() == "p");
-  it.answer();
-  CHECK(it.end.sent.back().id == 1);
+TEST_CASE_METHOD(Requester, "completion: local work, and work that fails, does not wait for a stride to be over",
+                 "[completion]") {
+  post(1, false);
+  CHECK(all() == "s");
+  end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
+  post(2);
+  end.queue.at(end.queue.tail() - 1).status = rdmap::Status::local_protection;
+  CHECK(all() == "p");
+  answer();
+  CHECK(end.sent.back().id == 1);
 }
 
 TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[completion]") {
@@ -157,14 +157,13 @@ TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[compl
   CHECK(it.end.reads->outstanding.front().sequence == 2);
 }
 
-TEST_CASE("completion: the answer to a probe is sent before anything else", "[completion]") {
-  Requester it;
-  it.post(1);
-  CHECK(it.all() == "sp");
-  it.end.reads->inbound.push({rdmap::ReadRequest{}});
-  it.post(2);
-  CHECK(it.go() == 2);
-  const auto ulpdus = ulpdus_of(it.stream, false);
+TEST_CASE_METHOD(Requester, "completion: the answer to a probe is sent before anything else", "[completion]") {
+  post(1);
+  CHECK(all() == "sp");
+  end.reads->inbound.push({rdmap::ReadRequest{}});
+  post(2);
+  CHECK(go() == 2);
+  const auto ulpdus = ulpdus_of(stream, false);
   REQUIRE(ulpdus.size() == 2);
   CHECK((std::to_integer<unsigned>(ulpdus[0][1]) & 15U) == 2);  // RDMA Read Response
   CHECK((std::to_integer<unsigned>(ulpdus[1][1]) & 15U) == 3);
@@ -207,25 +206,25 @@ TEST_CASE("completion: unsignaled work asks for no probe", "[completion]") {
   }
 }
 
-TEST_CASE("completion: a read or an atomic operation behind the work is as good as a probe", "[completion]") {
+TEST_CASE_METHOD(Requester, "completion: a read or an atomic operation behind the work is as good as a probe",
+                 "[completion]") {
   const bool atomic = GENERATE(false, true);
-  Requester it;
-  it.post(1);
-  it.post(2);
+  post(1);
+  post(2);
   if (atomic) {
-    it.end.atomic(3, it.result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0);
+    end.atomic(3, result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0);
   } else {
-    it.end.read(3, {memory_segment(it.sink)}, Stag{1}, 0);
+    end.read(3, {memory_segment(sink)}, Stag{1}, 0);
   }
-  it.post(4, false);
-  CHECK(it.all() == (atomic ? "ssas" : "ssrs"));
-  CHECK(it.end.sent.empty());
-  it.answer();
-  CHECK(it.good() == Ids{1, 2, 3});
-  it.post(5);
-  CHECK(it.all() == "sp");
-  it.answer();
-  CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+  post(4, false);
+  CHECK(all() == (atomic ? "ssas" : "ssrs"));
+  CHECK(end.sent.empty());
+  answer();
+  CHECK(good() == Ids{1, 2, 3});
+  post(5);
+  CHECK(all() == "sp");
+  answer();
+  CHECK(good() == Ids{1, 2, 3, 4, 5});
 }
 
 TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 5040 section 6.1)", "[completion]") {
@@ -306,78 +305,76 @@ TEST_CASE("completion: long messages do not keep a probe from its place", "[comp
   CHECK(it.end.tx.pending());
 }
 
-TEST_CASE("completion: network fences wait for reads alone, local ones for all (Verbs draft section 8.2.2.2)",
-          "[completion]") {
-  Requester it;
-  const Stag window = it.end.stags.add_window(&it.end.domain, ddp::WindowType::type2).value();
-  const Stag region = it.end.expose(it.sink, ddp::kLocalWrite | ddp::kBindWindows, 0x1000);
+TEST_CASE_METHOD(Requester,
+                 "completion: network fences wait for reads alone, local ones for all (Verbs draft section 8.2.2.2)",
+                 "[completion]") {
+  const Stag window = end.stags.add_window(&end.domain, ddp::WindowType::type2).value();
+  const Stag region = end.expose(sink, ddp::kLocalWrite | ddp::kBindWindows, 0x1000);
   const ddp::Binding binding{window, region, 0x1000, 10, ddp::kRemoteRead, ddp::WindowType::type2, false};
   SECTION("a Send with a fence behind a Send") {
-    it.post(1);
-    it.post(2);
-    it.end.queue.at(1).fence = true;
-    CHECK(it.all() == "ssp");
+    post(1);
+    post(2);
+    end.queue.at(1).fence = true;
+    CHECK(all() == "ssp");
   }
   SECTION("a probe does not count as a read") {
-    it.post(1);
-    CHECK(it.all() == "sp");
-    it.post(2);
-    it.end.queue.at(1).fence = true;
-    CHECK(it.all() == "s");
+    post(1);
+    CHECK(all() == "sp");
+    post(2);
+    end.queue.at(1).fence = true;
+    CHECK(all() == "s");
   }
   SECTION("local work without a fence is done when all is with TCP, and completes in its turn") {
     const bool signaled = GENERATE(false, true);
-    it.post(1, signaled);
-    it.end.bind(2, binding);
-    it.all();
-    CHECK(it.end.carried == Ids{2});
-    CHECK(it.end.sent.empty());
-    it.answer();
-    CHECK(it.good() == Ids{1, 2});
+    post(1, signaled);
+    end.bind(2, binding);
+    all();
+    CHECK(end.carried == Ids{2});
+    CHECK(end.sent.empty());
+    answer();
+    CHECK(good() == Ids{1, 2});
   }
   SECTION("alone it needs no probe") {
-    it.end.bind(2, binding);
-    CHECK(it.all().empty());
-    CHECK(it.good() == Ids{2});
+    end.bind(2, binding);
+    CHECK(all().empty());
+    CHECK(good() == Ids{2});
   }
   SECTION("with a fence it waits for unsignaled work too") {
-    it.post(1, false);
-    it.end.bind(2, binding, true);
-    CHECK(it.all() == "sp");
-    CHECK(it.end.carried.empty());
-    it.answer();
-    CHECK(it.all().empty());
-    CHECK(it.good() == Ids{1, 2});
+    post(1, false);
+    end.bind(2, binding, true);
+    CHECK(all() == "sp");
+    CHECK(end.carried.empty());
+    answer();
+    CHECK(all().empty());
+    CHECK(good() == Ids{1, 2});
   }
 }
 
-TEST_CASE("completion: while no answer can be received the local rule applies", "[completion]") {
-  Requester it;
-  it.post(1);
-  it.all();
-  it.post(2);
-  it.go(50);
-  it.end.tx.set_receive_stalled(true);
-  CHECK(it.good() == Ids{1});
-  it.post(3);
-  CHECK(it.all() == "ss");
-  CHECK(it.good() == Ids{1, 2, 3});
-  it.post(4);
-  it.end.tx.set_receive_stalled(false);
-  CHECK(it.all() == "s");
-  it.answer();
-  CHECK(it.good() == Ids{1, 2, 3});
-  CHECK(it.all() == "p");
-  it.answer();
-  CHECK(it.good() == Ids{1, 2, 3, 4});
+TEST_CASE_METHOD(Requester, "completion: while no answer can be received the local rule applies", "[completion]") {
+  post(1);
+  all();
+  post(2);
+  go(50);
+  end.tx.set_receive_stalled(true);
+  CHECK(good() == Ids{1});
+  post(3);
+  CHECK(all() == "ss");
+  CHECK(good() == Ids{1, 2, 3});
+  post(4);
+  end.tx.set_receive_stalled(false);
+  CHECK(all() == "s");
+  answer();
+  CHECK(good() == Ids{1, 2, 3});
+  CHECK(all() == "p");
+  answer();
+  CHECK(good() == Ids{1, 2, 3, 4});
 }
 
-TEST_CASE("completion: an answer to what was not sent confirms nothing", "[completion]") {
-  Requester it;
-  it.post(1);
-  CHECK(it.go(50) == 2);
-  it.answer();
-  CHECK(it.end.sent.empty());
-  CHECK(it.all() == "sp");
-  CHECK(it.end.sent.empty());
+TEST_CASE_METHOD(Requester, "completion: an answer to what was not sent confirms nothing", "[completion]") {
+  post(1);
+  CHECK(go(50) == 2);
+  answer();
+  CHECK(end.sent.empty());
+  CHECK(all() == "sp");
+  CHECK(end.sent.empty());
 }

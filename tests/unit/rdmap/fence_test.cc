@@ -4,7 +4,7 @@
 // (section 8.2.2.1).
 #include <catch2/catch.hpp>
 
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -157,90 +157,82 @@ TEST_CASE("fence: figure 22, row Bind", "[fence]") { after_local(Op::bind); }
 
 TEST_CASE("fence: figure 22, row Invalidate", "[fence]") { after_local(Op::invalidate); }
 
-TEST_CASE("fence: all earlier reads, not the last one alone", "[fence]") {
-  Fixture it;
-  for (std::uint64_t id = 1; id <= 3; ++id) it.post(Op::read, id, false);
+TEST_CASE_METHOD(Fixture, "fence: all earlier reads, not the last one alone", "[fence]") {
+  for (std::uint64_t id = 1; id <= 3; ++id) post(Op::read, id, false);
   const bool local = GENERATE(false, true);
-  it.post(local ? Op::invalidate : Op::write, 4, true);
-  it.post(Op::send, 5, false);
-  it.go();
-  CHECK(ulpdus_of(it.taken, true).size() == 3);
+  post(local ? Op::invalidate : Op::write, 4, true);
+  post(Op::send, 5, false);
+  go();
+  CHECK(ulpdus_of(taken, true).size() == 3);
   for (int i = 0; i < 2; ++i) {
-    it.end.tx.read_complete();
-    it.go();
-    CHECK(ulpdus_of(it.taken, true).size() == 3);
-    CHECK_FALSE(it.carried(4));
+    end.tx.read_complete();
+    go();
+    CHECK(ulpdus_of(taken, true).size() == 3);
+    CHECK_FALSE(carried(4));
   }
-  it.end.tx.read_complete();
-  it.go();
-  CHECK(it.end.sent.size() == 5);
-  CHECK(it.end.sent.back() == Sent{5, Status::success});
+  end.tx.read_complete();
+  go();
+  CHECK(end.sent.size() == 5);
+  CHECK(end.sent.back() == Sent{5, Status::success});
 }
 
-TEST_CASE("fence: the Local Fence waits for the Write in front of a read too", "[fence]") {
-  Fixture it;
-  it.post(Op::write, 1, false);
-  it.post(Op::read, 2, false);
-  it.post(Op::write, 3, false);
-  it.post(Op::invalidate, 4, true);
-  it.go();
-  CHECK_FALSE(it.carried(4));
-  it.end.tx.read_complete();
-  it.go();
-  CHECK(it.carried(4));
+TEST_CASE_METHOD(Fixture, "fence: the Local Fence waits for the Write in front of a read too", "[fence]") {
+  post(Op::write, 1, false);
+  post(Op::read, 2, false);
+  post(Op::write, 3, false);
+  post(Op::invalidate, 4, true);
+  go();
+  CHECK_FALSE(carried(4));
+  end.tx.read_complete();
+  go();
+  CHECK(carried(4));
 }
 
-TEST_CASE("fence: a fence does not hold responses to the peer", "[fence]") {
-  Fixture it;
-  const Stag readable = it.end.expose(it.memory, ddp::kRemoteRead, kBase);
-  it.post(Op::read, 1, false);
-  it.post(Op::invalidate, 2, true);
-  it.go();
-  it.taken.clear();
-  it.end.reads->inbound.push({rdmap::ReadRequest{Stag{9}, 0, 10, readable, kBase}});
-  it.go();
-  CHECK(ulpdus_of(it.taken, true).size() == 1);
-  CHECK_FALSE(it.carried(2));
+TEST_CASE_METHOD(Fixture, "fence: a fence does not hold responses to the peer", "[fence]") {
+  const Stag readable = end.expose(memory, ddp::kRemoteRead, kBase);
+  post(Op::read, 1, false);
+  post(Op::invalidate, 2, true);
+  go();
+  taken.clear();
+  end.reads->inbound.push({rdmap::ReadRequest{Stag{9}, 0, 10, readable, kBase}});
+  go();
+  CHECK(ulpdus_of(taken, true).size() == 1);
+  CHECK_FALSE(carried(2));
 }
 
-TEST_CASE("local work: takes effect before the work behind it (Verbs draft 8.2.2.1)", "[fence]") {
-  Fixture it;
+TEST_CASE_METHOD(Fixture, "local work: takes effect before the work behind it (Verbs draft 8.2.2.1)", "[fence]") {
   // The effect of each is seen at once: bind, advertise; invalidate, say so.
-  it.end.bind(1, it.binding(it.unbound));
-  it.post(Op::send, 2, false);
-  it.end.local_invalidate(3, it.unbound);
-  it.post(Op::send, 4, false);
-  it.end.bind(5, it.binding(it.unbound));
-  it.go();
-  CHECK(it.end.carried == std::vector<std::uint64_t>{1, 3, 5});
-  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
-                                         {2, Status::success},
-                                         {3, Status::success},
-                                         {4, Status::success},
-                                         {5, Status::success}});
-  CHECK(it.end.stags.region(it.unbound));
+  end.bind(1, binding(unbound));
+  post(Op::send, 2, false);
+  end.local_invalidate(3, unbound);
+  post(Op::send, 4, false);
+  end.bind(5, binding(unbound));
+  go();
+  CHECK(end.carried == std::vector<std::uint64_t>{1, 3, 5});
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success},
+                                      {2, Status::success},
+                                      {3, Status::success},
+                                      {4, Status::success},
+                                      {5, Status::success}});
+  CHECK(end.stags.region(unbound));
 }
 
-TEST_CASE("local work: once, however often TCP takes nothing", "[fence]") {
-  Fixture it;
-  it.end.bind(1, it.binding(it.unbound));
-  it.post(Op::send, 2, false);
+TEST_CASE_METHOD(Fixture, "local work: once, however often TCP takes nothing", "[fence]") {
+  end.bind(1, binding(unbound));
+  post(Op::send, 2, false);
   auto batch = std::make_unique<rdmap::OutgoingBatch>();
   for (int i = 0; i < 3; ++i) {
-    REQUIRE(it.end.tx.fill(*batch) == Fill::ready);
-    it.end.tx.sent(*batch, 0);
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    end.tx.sent(*batch, 0);
   }
-  CHECK(it.end.carried == std::vector<std::uint64_t>{1});
-  it.go();
-  CHECK(it.end.carried == std::vector<std::uint64_t>{1});
-  CHECK(it.end.sent.size() == 2);
+  CHECK(end.carried == std::vector<std::uint64_t>{1});
+  go();
+  CHECK(end.carried == std::vector<std::uint64_t>{1});
+  CHECK(end.sent.size() == 2);
 }
 
-TEST_CASE("local work: does not wait for the peer's first FPDU, what is sent does", "[fence]") {
-  End end(1);
-  StreamOptions options;
-  options.hold = true;
-  end.start(options);
+TEST_CASE_METHOD(Single, "local work: does not wait for the peer's first FPDU, what is sent does", "[fence]") {
+  end.start({.hold = true});
   Bytes memory(100);
   const Stag region = end.expose(memory, ddp::kLocalWrite | ddp::kBindWindows, kBase);
   const Stag window = end.stags.add_window(&end.domain, ddp::WindowType::type2).value();
@@ -252,86 +244,78 @@ TEST_CASE("local work: does not wait for the peer's first FPDU, what is sent doe
   CHECK_FALSE(take_all(end).empty());
 }
 
-TEST_CASE("local work: an invalidation sends nothing (Verbs draft section 8.1.2.3)", "[fence]") {
-  Fixture it;
-  it.post(Op::invalidate, 1, false);
-  CHECK(take_all(it.end).empty());
-  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success}});
-  CHECK_FALSE(it.end.stags.region(it.bound));
+TEST_CASE_METHOD(Fixture, "local work: an invalidation sends nothing (Verbs draft section 8.1.2.3)", "[fence]") {
+  post(Op::invalidate, 1, false);
+  CHECK(take_all(end).empty());
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
+  CHECK_FALSE(end.stags.region(bound));
   // Nor beside work that does.
-  it.renew();
-  it.post(Op::send, 2, false);
-  it.post(Op::invalidate, 3, false);
-  it.post(Op::send, 4, false);
-  const auto out = ulpdus_of(take_all(it.end), true);
+  renew();
+  post(Op::send, 2, false);
+  post(Op::invalidate, 3, false);
+  post(Op::send, 4, false);
+  const auto out = ulpdus_of(take_all(end), true);
   REQUIRE(out.size() == 2);
   for (const Bytes& ulpdu : out) CHECK((ulpdu[1] & std::byte{0x0F}) == std::byte{3});
-  CHECK(it.end.sent ==
+  CHECK(end.sent ==
         std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success}, {4, Status::success}});
 }
 
-TEST_CASE("local work: a failure ends the stream, in its turn (Verbs draft figure 23)", "[fence]") {
-  Fixture it;
-  it.post(Op::send, 1, false);
+TEST_CASE_METHOD(Fixture, "local work: a failure ends the stream, in its turn (Verbs draft figure 23)", "[fence]") {
+  post(Op::send, 1, false);
   const bool bind = GENERATE(false, true);
   if (bind) {
-    it.end.bind(2, it.binding(it.bound));  // bound already
+    end.bind(2, binding(bound));  // bound already
   } else {
-    it.end.local_invalidate(2, it.region);
+    end.local_invalidate(2, region);
   }
-  it.post(Op::send, 3, false);
+  post(Op::send, 3, false);
   auto batch = std::make_unique<rdmap::OutgoingBatch>();
-  REQUIRE(it.end.tx.fill(*batch) == Fill::ready);
-  it.end.tx.sent(*batch, batch->fpdus.bytes());
-  REQUIRE(it.end.tx.fill(*batch) == Fill::local_error);
-  CHECK(it.end.tx.failure()->sequence == 1);
-  it.end.flush_failed();
-  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
-                                         {2, bind ? Status::window_bind : Status::local_protection},
-                                         {3, Status::flushed}});
-  it.go();
-  const auto out = ulpdus_of(it.taken, true);
+  REQUIRE(end.tx.fill(*batch) == Fill::ready);
+  end.tx.sent(*batch, batch->fpdus.bytes());
+  REQUIRE(end.tx.fill(*batch) == Fill::local_error);
+  CHECK(end.tx.failure()->sequence == 1);
+  end.flush_failed();
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success},
+                                      {2, bind ? Status::window_bind : Status::local_protection},
+                                      {3, Status::flushed}});
+  go();
+  const auto out = ulpdus_of(taken, true);
   REQUIRE(out.size() == 1);
   CHECK((out[0][1] & std::byte{0x0F}) == std::byte{7});
   CHECK(big_endian(Octets(out[0]).subspan(18, 2)) == 0x0000);  // Local Catastrophic Error
 }
 
-TEST_CASE("local work: flushed with the rest, and not carried out", "[fence]") {
-  Fixture it;
-  it.post(Op::read, 1, false);
-  it.post(Op::invalidate, 2, true);
-  it.go();
-  it.end.tx.flush(std::nullopt, Status::flushed);
-  CHECK(it.end.carried.empty());
-  CHECK(it.end.sent == std::vector<Sent>{{1, Status::flushed}, {2, Status::flushed}});
+TEST_CASE_METHOD(Fixture, "local work: flushed with the rest, and not carried out", "[fence]") {
+  post(Op::read, 1, false);
+  post(Op::invalidate, 2, true);
+  go();
+  end.tx.flush(std::nullopt, Status::flushed);
+  CHECK(end.carried.empty());
+  CHECK(end.sent == std::vector<Sent>{{1, Status::flushed}, {2, Status::flushed}});
 }
 
-TEST_CASE("windows: two ends, through a window, and invalidated by the peer", "[fence]") {
+TEST_CASE_METHOD(Pair, "windows: two ends, through a window, and invalidated by the peer", "[fence]") {
   const bool crc = GENERATE(false, true);
-  End a(1), b(2);
-  StreamOptions options;
-  options.crc = crc;
-  a.start(options);
-  b.start(options);
-  Pair pair(a, b, 5);
+  start({.crc = crc}, 5);
   Bytes target(5000), source = pattern(5000), sink(5000), inbox(10);
   const Stag region = b.expose(target, ddp::kLocalWrite | ddp::kBindWindows, 0x8000);
   const Stag window = b.stags.add_window(&b.domain, ddp::WindowType::type2).value();
   b.bind(1, {window, region, 0x8000, 5000, kRights, ddp::WindowType::type2, false});
   b.post(1, {memory_segment(inbox)});
-  pair.run();
+  run();
   a.write(1, {memory_segment(source)}, window, 0x8000);
   a.read(2, {memory_segment(sink)}, window, 0x8000);
-  pair.run();
+  run();
   CHECK(target == source);
   CHECK(sink == source);
   a.send(3, {}, false, window);
-  pair.run();
+  run();
   REQUIRE(b.received.size() == 1);
   CHECK(b.received[0].invalidated);
   CHECK(b.received[0].stag == window);
   a.write(4, {memory_segment(source)}, window, 0x8000);
-  pair.run();
+  run();
   CHECK(b.stopped);
   REQUIRE(b.rx.error());
   CHECK(b.rx.error()->code == 0);  // Invalid STag

@@ -2,7 +2,7 @@
 // Immediate Data (RFC 7306 section 6), alone and behind an RDMA Write.
 #include <catch2/catch.hpp>
 
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -23,15 +23,11 @@ Bytes a_write(std::uint32_t stag, std::uint64_t offset, Octets payload, bool las
   return Wire().u8(last ? 0xC1 : 0x81).u8(0x40).u32(stag).u64(offset).add(payload);
 }
 
-Verdict give(End& end, const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); }
-
 }  // namespace
 
-TEST_CASE("immediate: behind its Write, in the order of Sends (RFC 7306 sections 6.2 and 6.3)", "[immediate]") {
-  End end(1);
-  StreamOptions options;
-  options.mulpdu = 128;
-  end.start(options);
+TEST_CASE_METHOD(Single, "immediate: behind its Write, in the order of Sends (RFC 7306 sections 6.2 and 6.3)",
+                 "[immediate]") {
+  end.start({.mulpdu = 128});
   const Bytes data = pattern(200);
   end.send(1, {});
   end.write_immediate(2, {memory_segment(data)}, Stag{0x77}, 0x1000, octets(1));
@@ -49,22 +45,21 @@ TEST_CASE("immediate: behind its Write, in the order of Sends (RFC 7306 sections
   CHECK(end.sent.size() == 4);
 }
 
-TEST_CASE("immediate: takes a receive, and reports the length of the Write right before it", "[immediate]") {
-  End end(1);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "immediate: takes a receive, and reports the length of the Write right before it",
+                 "[immediate]") {
   Bytes memory(4096);
   const auto stag = static_cast<std::uint32_t>(end.expose(memory, ddp::kRemoteWrite | ddp::kLocalWrite, 0));
   for (std::uint64_t id = 1; id <= 5; ++id) end.post(id, {});
   const Bytes data = pattern(300);
-  REQUIRE(give(end, a_write(stag, 0, Octets(data).first(100), false)) == Verdict::go_on);
-  REQUIRE(give(end, a_write(stag, 100, Octets(data).subspan(100))) == Verdict::go_on);
-  REQUIRE(give(end, immediate(1, octets(1))) == Verdict::go_on);
-  REQUIRE(give(end, immediate(2, octets(2), 0x49)) == Verdict::go_on);  // nothing before it
-  REQUIRE(give(end, a_write(stag, 0, data)) == Verdict::go_on);
-  REQUIRE(give(end, Wire().u8(0x41).u8(0x43).u32(0).u32(0).u32(3).u32(0).bytes()) == Verdict::go_on);
-  REQUIRE(give(end, immediate(4, octets(3))) == Verdict::go_on);  // a Send stands in between
-  REQUIRE(give(end, a_write(stag, 0, {})) == Verdict::go_on);
-  REQUIRE(give(end, immediate(5, octets(4))) == Verdict::go_on);
+  REQUIRE(end.give(a_write(stag, 0, Octets(data).first(100), false)) == Verdict::go_on);
+  REQUIRE(end.give(a_write(stag, 100, Octets(data).subspan(100))) == Verdict::go_on);
+  REQUIRE(end.give(immediate(1, octets(1))) == Verdict::go_on);
+  REQUIRE(end.give(immediate(2, octets(2), 0x49)) == Verdict::go_on);  // nothing before it
+  REQUIRE(end.give(a_write(stag, 0, data)) == Verdict::go_on);
+  REQUIRE(end.give(Wire().u8(0x41).u8(0x43).u32(0).u32(0).u32(3).u32(0).bytes()) == Verdict::go_on);
+  REQUIRE(end.give(immediate(4, octets(3))) == Verdict::go_on);  // a Send stands in between
+  REQUIRE(end.give(a_write(stag, 0, {})) == Verdict::go_on);
+  REQUIRE(end.give(immediate(5, octets(4))) == Verdict::go_on);
   REQUIRE(end.received.size() == 5);
   const std::uint32_t lengths[] = {300, 0, 0, 0, 0};
   for (std::size_t i = 0; i < 5; ++i) {
@@ -78,34 +73,27 @@ TEST_CASE("immediate: takes a receive, and reports the length of the Write right
   CHECK(end.received[4].immediate == octets(4));
 }
 
-TEST_CASE("immediate: reports its Write even if a progress report comes in between", "[immediate]") {
-  End end(1);
-  StreamOptions options;
-  options.infiniband = true;
-  end.start(options);
+TEST_CASE_METHOD(Single, "immediate: reports its Write even if a progress report comes in between", "[immediate]") {
+  end.start({.infiniband = true});
   Bytes memory(4096);
   const auto stag = static_cast<std::uint32_t>(end.expose(memory, ddp::kRemoteWrite | ddp::kLocalWrite, 0));
   end.post(1, {});
-  REQUIRE(give(end, a_write(stag, 0, pattern(300))) == Verdict::go_on);
+  REQUIRE(end.give(a_write(stag, 0, pattern(300))) == Verdict::go_on);
   const std::uint32_t report = GENERATE(0U, 1U);  // a receive is missing; what was placed
-  REQUIRE(give(end, Wire().u8(0xC1).u8(0x40).u32(0x75697700 + report).u64(0).bytes()) == Verdict::go_on);
-  REQUIRE(give(end, immediate(1, octets(1))) == Verdict::go_on);
+  REQUIRE(end.give(Wire().u8(0xC1).u8(0x40).u32(0x75697700 + report).u64(0).bytes()) == Verdict::go_on);
+  REQUIRE(end.give(immediate(1, octets(1))) == Verdict::go_on);
   REQUIRE(end.received.size() == 1);
   CHECK(end.received[0].length == 300);
 }
 
-TEST_CASE("immediate: waits for a receive", "[immediate]") {
-  End end(1);
-  end.start({});
-  REQUIRE(give(end, immediate(1, octets(1))) == Verdict::pause);
+TEST_CASE_METHOD(StartedEnd, "immediate: waits for a receive", "[immediate]") {
+  REQUIRE(end.give(immediate(1, octets(1))) == Verdict::pause);
   end.post(1, {});
-  REQUIRE(give(end, immediate(1, octets(1))) == Verdict::go_on);
+  REQUIRE(end.give(immediate(1, octets(1))) == Verdict::go_on);
   CHECK(end.received.size() == 1);
 }
 
-TEST_CASE("immediate: what is refused (RFC 7306 sections 6.3 and 8.2)", "[immediate]") {
-  End end(1);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "immediate: what is refused (RFC 7306 sections 6.3 and 8.2)", "[immediate]") {
   end.post(1, {});
   Bytes bad = immediate(1, octets(1));
   SECTION("7 octets") { bad.pop_back(); }
@@ -117,8 +105,8 @@ TEST_CASE("immediate: what is refused (RFC 7306 sections 6.3 and 8.2)", "[immedi
     Bytes memory(64);
     end.posted.clear();
     end.post(1, {{memory.data(), memory.size()}});
-    REQUIRE(give(end, Wire().u8(0x01).u8(0x43).u32(0).u32(0).u32(1).u32(0).zeros(4).bytes()) == Verdict::go_on);
+    REQUIRE(end.give(Wire().u8(0x01).u8(0x43).u32(0).u32(0).u32(1).u32(0).zeros(4).bytes()) == Verdict::go_on);
   }
-  REQUIRE(give(end, bad) == Verdict::stop);
+  REQUIRE(end.give(bad) == Verdict::stop);
   CHECK(end.rx.error());
 }

@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <new>
 
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -193,11 +193,8 @@ TEST_CASE("queue memory: Reads for which there is no memory wait for the answers
 
 TEST_CASE("queue memory: requests of the peer for which there is no memory end the stream", "[queue_memory]") {
   End a(11), b(12);
-  StreamOptions options;
-  options.crc = false;
-  options.ord = options.ird = 32;
-  a.start(options);
-  b.start(options);
+  a.start({.crc = false, .ord = 32, .ird = 32});
+  b.start({.crc = false, .ord = 32, .ird = 32});
   Bytes source = pattern(100);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
   std::vector<Bytes> sinks(20, Bytes(100));
@@ -217,10 +214,7 @@ TEST_CASE("queue memory: requests of the peer for which there is no memory end t
 TEST_CASE("queue memory: an FPDU that outlives its work ends as it began", "[queue_memory]") {
   const bool crc = GENERATE(false, true);
   End a(11);
-  StreamOptions options;
-  options.crc = crc;
-  options.ord = options.ird = 0;
-  a.start(options);
+  a.start({.crc = crc, .ord = 0, .ird = 0});
   const Bytes message = pattern(500);
   for (std::uint64_t i = 0; i < 20; ++i) a.send(i, {memory_segment(message)});
   const auto batch = std::make_unique<rdmap::OutgoingBatch>();

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "rdmap/receiver.h"
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 namespace uiw::test {
 
@@ -31,16 +31,14 @@ struct ReceiverFixture {
   int other_domain = 0;
   std::uint32_t writable = 0, readable = 0, local = 0, foreign_stag = 0;
   ReceiverFixture() {
-    StreamOptions options;
-    options.ord = options.ird = 2;
-    end.start(options);
+    end.start({.ord = 2, .ird = 2});
     writable = static_cast<std::uint32_t>(end.expose(memory, ddp::kLocalWrite | ddp::kRemoteWrite, 0x10000));
     readable = static_cast<std::uint32_t>(end.expose(read_only, ddp::kRemoteRead, 0x20000));
     local = static_cast<std::uint32_t>(end.expose(local_only, ddp::kLocalWrite, 0));
     foreign_stag = static_cast<std::uint32_t>(
         end.expose(foreign, ddp::kLocalWrite | ddp::kRemoteWrite | ddp::kRemoteRead, 0, &other_domain));
   }
-  mpa::UlpduSink::Verdict give(const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); }
+  mpa::UlpduSink::Verdict give(const Bytes& ulpdu) { return end.give(ulpdu); }
 
   // The ULPDU is refused, and a Terminate brings back these codes and the headers asked for.
   void refused(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code, bool ddp_header = true,

@@ -135,16 +135,11 @@ TEST_CASE_METHOD(Fixture, "receiver: a read response nobody asked for (RFC 5040 
   refused(tagged(kReadResponse, writable, 0x10000, pattern(10)), 0, 2, 0x06);
 }
 
-TEST_CASE("receiver: a first Read of no octets counts like any, unless it was agreed on (RFC 5040 section 6.1)",
-          "[receiver]") {
+TEST_CASE_METHOD(Single,
+                 "receiver: a first Read of no octets counts like any, unless it was agreed on (RFC 5040 section 6.1)",
+                 "[receiver]") {
   const bool agreed = GENERATE(false, true);
-  End end(1);
-  StreamOptions options;
-  options.ird = 1;
-  options.hold = true;
-  if (agreed) options.rtr = mpa::ReadyToReceive::read;
-  end.start(options);
-  const auto give = [&](const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); };
-  REQUIRE(give(read_request(1, 0, 0, 0)) == Verdict::go_on);
-  CHECK(give(read_request(2, 0, 0, 0)) == (agreed ? Verdict::go_on : Verdict::stop));
+  end.start({.ird = 1, .rtr = agreed ? mpa::ReadyToReceive::read : mpa::ReadyToReceive::none, .hold = true});
+  REQUIRE(end.give(read_request(1, 0, 0, 0)) == Verdict::go_on);
+  CHECK(end.give(read_request(2, 0, 0, 0)) == (agreed ? Verdict::go_on : Verdict::stop));
 }

@@ -327,22 +327,20 @@ TEST_CASE("receiver: MSNs count modulo 2^32 from 1 (RFC 5041 section 4.3)", "[re
   CHECK(fixture.end.received.size() == 1000);
 }
 
-TEST_CASE("receiver: memory that is gone ends the stream, not the program", "[receiver]") {
+TEST_CASE_METHOD(StartedEnd, "receiver: memory that is gone ends the stream, not the program", "[receiver]") {
   install_copy_guard();
   constexpr std::size_t kSize = 8192;
   auto* gone = static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(gone != MAP_FAILED);
-  End end(5);
-  end.start({});
   SECTION("a write") {
     const auto stag = end.stags.add({gone, 0, kSize, ddp::kLocalWrite | ddp::kRemoteWrite, &end.domain}).value();
     const Bytes ulpdu = tagged(kWrite, static_cast<std::uint32_t>(stag), 0, pattern(100));
-    CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == Verdict::stop);
+    CHECK(end.give(ulpdu) == Verdict::stop);
   }
   SECTION("a receive") {
     end.post(1, {{gone, kSize}});
     const Bytes ulpdu = untagged(kSend, 0, 1, 0, pattern(100));
-    CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == Verdict::stop);
+    CHECK(end.give(ulpdu) == Verdict::stop);
     REQUIRE(end.received.size() == 1);
     CHECK(end.received[0].status == Status::local_protection);
   }

@@ -2,7 +2,7 @@
 // One end of a stream that follows the remote completion rule, and whose peer is the test.
 #pragma once
 
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 namespace uiw::test {
 
@@ -16,13 +16,11 @@ struct Requester {
   explicit Requester(std::uint32_t ord = 4, std::uint32_t probe_slots = 1, std::uint32_t depth = 64,
                      std::size_t mulpdu = 1440)
       : end(1, depth) {
-    StreamOptions options;
-    options.crc = false;
-    options.mulpdu = mulpdu;
-    options.ord = ord;
-    options.probe_slots = probe_slots;
-    options.completion = rdmap::Completion::remote;
-    end.start(options);
+    end.start({.crc = false,
+               .mulpdu = mulpdu,
+               .ord = ord,
+               .completion = rdmap::Completion::remote,
+               .probe_slots = probe_slots});
   }
   void post(std::uint64_t id, bool signaled = true) {
     end.send(id, {memory_segment(data)});

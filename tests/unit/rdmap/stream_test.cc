@@ -4,20 +4,13 @@
 #include <catch2/catch.hpp>
 
 #include "tests/unit/mpa/boundary.h"
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
 
 namespace {
 constexpr std::uint32_t kAll = ddp::kLocalWrite | ddp::kRemoteRead | ddp::kRemoteWrite;
-
-StreamOptions options_of(bool crc, std::size_t mulpdu) {
-  StreamOptions options;
-  options.crc = crc;
-  options.mulpdu = mulpdu;
-  return options;
-}
 
 // Two ends that post random work to each other, and what is to come of it.
 class RandomMix {
@@ -137,34 +130,31 @@ class RandomMix {
 };
 }  // namespace
 
-TEST_CASE("stream: a random mix of operations, both ways (RFC 5040 section 5)", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: a random mix of operations, both ways (RFC 5040 section 5)", "[stream]") {
   const bool crc = GENERATE(false, true);
   const std::size_t mulpdu = GENERATE(128, 1440, 9000, 65535);
   const unsigned seed = static_cast<unsigned>(GENERATE(range(1, 9)));
   Random random(seed);
-  End a(1, 64, 100), b(2, 64, 100);
-  StreamOptions options = options_of(crc, mulpdu);
-  options.ord = static_cast<std::uint32_t>(between(random, 1, 4));
-  options.completion = seed % 2 == 0 ? rdmap::Completion::remote : rdmap::Completion::local;
-  options.probe_slots = seed % 4 == 0 ? 1 : 0;
-  options.ird = options.ord + options.probe_slots;
-  a.start(options);
-  b.start(options);
+  const auto depth = static_cast<std::uint32_t>(between(random, 1, 4)), probe_slots = seed % 4 == 0 ? 1U : 0U;
+  start({.crc = crc,
+         .mulpdu = mulpdu,
+         .ord = depth,
+         .ird = depth + probe_slots,
+         .completion = seed % 2 == 0 ? rdmap::Completion::remote : rdmap::Completion::local,
+         .probe_slots = probe_slots},
+        seed);
   RandomMix mix(a, b, seed, random);
-  Pair pair(a, b, seed);
   for (unsigned round = 0; round < 60; ++round) {
     mix.post(round);
-    for (std::size_t steps = between(random, 0, 3); steps > 0; --steps) pair.step();
+    for (std::size_t steps = between(random, 0, 3); steps > 0; --steps) step();
   }
-  pair.run();
+  run();
   mix.check();
 }
 
-TEST_CASE("stream: all forms of Send (RFC 5040 sections 5.3 and 7.2)", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: all forms of Send (RFC 5040 sections 5.3 and 7.2)", "[stream]") {
   const bool crc = GENERATE(false, true);
-  End a(1), b(2);
-  a.start(options_of(crc, 1440));
-  b.start(options_of(crc, 1440));
+  start({.crc = crc});
   Bytes memory(100), window(10);
   const Stag first = b.expose(window, kAll, 0), second = b.expose(window, kAll, 0);
   const Bytes data = pattern(5000);
@@ -176,7 +166,7 @@ TEST_CASE("stream: all forms of Send (RFC 5040 sections 5.3 and 7.2)", "[stream]
   a.send(5, {});
   a.send(6, {}, true);
   for (std::uint64_t id = 10; id < 16; ++id) b.post(id, {memory_segment(inbox)});
-  Pair(a, b, 1).run();
+  run();
   REQUIRE(b.received.size() == 6);
   for (std::size_t i = 0; i < 6; ++i) {
     CHECK(b.received[i].id == 10 + i);
@@ -193,39 +183,32 @@ TEST_CASE("stream: all forms of Send (RFC 5040 sections 5.3 and 7.2)", "[stream]
   CHECK(a.sent.size() == 6);
 }
 
-TEST_CASE("stream: a message waits for a receive and nothing passes it (Verbs draft section 13.2)", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: a message waits for a receive and nothing passes it (Verbs draft section 13.2)",
+                 "[stream]") {
   const bool crc = GENERATE(false, true);
   const std::size_t size = GENERATE(0, 10, 3000);
-  End a(1), b(2);
-  a.start(options_of(crc, 512));
-  b.start(options_of(crc, 512));
+  start({.crc = crc, .mulpdu = 512}, 7);
   const Bytes data = pattern(size, 3), late = pattern(10, 4);
   Bytes exposed(10), inbox(size);
   const Stag stag = b.expose(exposed, kAll, 0);
   a.send(1, {memory_segment(data)});
   a.write(2, {memory_segment(late)}, stag, 0);
-  Pair pair(a, b, 7);
-  pair.run();
+  run();
   CHECK(b.paused);
   CHECK(b.received.empty());
   CHECK(exposed == Bytes(10));
   b.post(5, {memory_segment(inbox)});
-  pair.run();
+  run();
   CHECK_FALSE(b.paused);
   REQUIRE(b.received.size() == 1);
   CHECK((inbox == data));
   CHECK(exposed == late);
 }
 
-TEST_CASE("stream: no more reads outstanding than agreed on (RFC 5040 section 6.1)", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: no more reads outstanding than agreed on (RFC 5040 section 6.1)", "[stream]") {
   const bool crc = GENERATE(false, true);
   const std::uint32_t ord = GENERATE(1, 2, 5);
-  End a(1), b(2);
-  StreamOptions options = options_of(crc, 1440);
-  options.ord = ord;
-  options.ird = ord;
-  a.start(options);
-  b.start(options);
+  start({.crc = crc, .ord = ord, .ird = ord});
   Bytes source = pattern(20000), sink(20000);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
   for (std::uint64_t id = 1; id <= 12; ++id) a.read(id, {{sink.data() + id * 1000, 1000}}, stag, id * 1000);
@@ -233,38 +216,33 @@ TEST_CASE("stream: no more reads outstanding than agreed on (RFC 5040 section 6.
   CHECK(a.reads->outstanding.size() == ord);
   CHECK_FALSE(a.tx.pending());
   // Afresh, all of them.
-  End c(3), d(4);
-  c.start(options);
-  d.start(options);
-  const Stag other = d.expose(source, ddp::kRemoteRead, 0);
-  for (std::uint64_t id = 1; id <= 12; ++id) c.read(id, {{sink.data() + id * 1000, 1000}}, other, id * 1000);
-  Pair pair(c, d, 3);
+  Pair pair;
+  pair.start({.crc = crc, .ord = ord, .ird = ord}, 3);
+  const Stag other = pair.b.expose(source, ddp::kRemoteRead, 0);
+  for (std::uint64_t id = 1; id <= 12; ++id) pair.a.read(id, {{sink.data() + id * 1000, 1000}}, other, id * 1000);
   bool moved = true;
   while (moved) {
     moved = pair.step();
-    REQUIRE(c.reads->outstanding.size() <= ord);
-    REQUIRE(d.reads->inbound.size() <= ord);
+    REQUIRE(pair.a.reads->outstanding.size() <= ord);
+    REQUIRE(pair.b.reads->inbound.size() <= ord);
   }
-  CHECK(c.sent.size() == 12);
+  CHECK(pair.a.sent.size() == 12);
   CHECK(std::equal(source.begin() + 1000, source.begin() + 13000, sink.begin() + 1000));
 }
 
-TEST_CASE("stream: zero-length Reads and Writes need no valid STag (RFC 5040 sections 5.1 and 5.2.1)", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: zero-length Reads and Writes need no valid STag (RFC 5040 sections 5.1 and 5.2.1)",
+                 "[stream]") {
   const bool crc = GENERATE(false, true);
-  End a(1), b(2);
-  a.start(options_of(crc, 1440));
-  b.start(options_of(crc, 1440));
+  start({.crc = crc});
   a.read(1, {}, Stag{0xDEAD0000}, ~std::uint64_t{0});
   a.write(2, {}, Stag{0xDEAD0000}, ~std::uint64_t{0});
-  Pair(a, b, 1).run();
+  run();
   CHECK(a.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}});
   CHECK_FALSE(b.stopped);
 }
 
-TEST_CASE("stream: fence and completion order behind a read (RFC 5040 section 5.5)", "[stream]") {
-  End a(1), b(2);
-  a.start({});
-  b.start({});
+TEST_CASE_METHOD(Pair, "stream: fence and completion order behind a read (RFC 5040 section 5.5)", "[stream]") {
+  start();
   Bytes source = pattern(100), sink(100), exposed(100);
   const Bytes data = pattern(100, 2);
   const Stag readable = b.expose(source, ddp::kRemoteRead, 0), writable = b.expose(exposed, kAll, 0);
@@ -276,28 +254,22 @@ TEST_CASE("stream: fence and completion order behind a read (RFC 5040 section 5.
   // The read and the unfenced write; the fenced one and what stands behind it wait.
   REQUIRE(first.size() == 2);
   CHECK(a.sent.empty());  // the write is done but stands behind the read
-  for (const Bytes& ulpdu : first) b.rx.ulpdu(ulpdu, 0, ulpdu.size());
+  for (const Bytes& ulpdu : first) b.give(ulpdu);
   const auto answer = ulpdus_of(take_all(b), true);
   REQUIRE(answer.size() == 1);
-  a.rx.ulpdu(answer[0], 0, answer[0].size());
+  a.give(answer[0]);
   CHECK(a.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}});
   CHECK(sink == source);
   CHECK(ulpdus_of(take_all(a), true).size() == 2);
   CHECK(a.sent.size() == 4);
 }
 
-TEST_CASE("stream: ready-to-receive messages (RFC 6581 section 9)", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: ready-to-receive messages (RFC 6581 section 9)", "[stream]") {
   const auto rtr = GENERATE(mpa::ReadyToReceive::fulpdu, mpa::ReadyToReceive::write, mpa::ReadyToReceive::read);
   const bool crc = GENERATE(false, true);
   const std::uint32_t depth = GENERATE(0, 1, 4);
-  End a(1), b(2);
-  StreamOptions options = options_of(crc, 1440);
-  options.ord = options.ird = depth;
-  StreamOptions initiator = options, responder = options;
-  initiator.rtr = responder.rtr = rtr;
-  responder.hold = true;
-  a.start(initiator);
-  b.start(responder);
+  a.start({.crc = crc, .ord = depth, .ird = depth, .rtr = rtr});
+  b.start({.crc = crc, .ord = depth, .ird = depth, .rtr = rtr, .hold = true});
   Bytes inbox(10), source = pattern(50), sink(50);
   const Bytes data = pattern(10);
   a.post(1, {memory_segment(inbox)});
@@ -311,7 +283,8 @@ TEST_CASE("stream: ready-to-receive messages (RFC 6581 section 9)", "[stream]") 
   if (depth > 0) {
     for (std::uint64_t id = 10; id < 15; ++id) a.read(id, {memory_segment(sink)}, stag, 0);
   }
-  Pair(a, b, static_cast<unsigned>(GENERATE(range(1, 6)))).run();
+  seed(static_cast<unsigned>(GENERATE(range(1, 6))));
+  run();
   CHECK(b.rx.heard());
   CHECK_FALSE((a.stopped || b.stopped));
   CHECK(inbox == data);
@@ -321,64 +294,51 @@ TEST_CASE("stream: ready-to-receive messages (RFC 6581 section 9)", "[stream]") 
   CHECK(a.reads->outstanding.empty());
 }
 
-TEST_CASE("stream: a ready-to-receive read and as many reads as agreed on, all at once", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: a ready-to-receive read and as many reads as agreed on, all at once", "[stream]") {
   // RFC 6581 section 9: the ready-to-receive message may be an RDMA Read. The initiator that sends its reads right
   // behind must not be told that they are too many.
   const std::uint32_t depth = GENERATE(1, 2, 4);
-  End a(1), b(2);
-  StreamOptions initiator, responder;
-  initiator.ord = initiator.ird = responder.ord = responder.ird = depth;
-  initiator.rtr = responder.rtr = mpa::ReadyToReceive::read;
-  responder.hold = true;
-  a.start(initiator);
-  b.start(responder);
+  a.start({.ord = depth, .ird = depth, .rtr = mpa::ReadyToReceive::read});
+  b.start({.ord = depth, .ird = depth, .rtr = mpa::ReadyToReceive::read, .hold = true});
   Bytes source = pattern(50), sink(50);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
   for (std::uint64_t id = 1; id <= depth; ++id) a.read(id, {memory_segment(sink)}, stag, 0);
   for (const Bytes& ulpdu : ulpdus_of(take_all(a), true)) {
-    REQUIRE(b.rx.ulpdu(ulpdu, 0, ulpdu.size()) == mpa::UlpduSink::Verdict::go_on);
+    REQUIRE(b.give(ulpdu) == mpa::UlpduSink::Verdict::go_on);
   }
   b.tx.release_hold();
-  for (const Bytes& ulpdu : ulpdus_of(take_all(b), true)) a.rx.ulpdu(ulpdu, 0, ulpdu.size());
-  Pair(a, b, 1).run();
+  for (const Bytes& ulpdu : ulpdus_of(take_all(b), true)) a.give(ulpdu);
+  run();
   CHECK(a.sent.size() == depth);
 }
 
-TEST_CASE("stream: the octets of ready-to-receive messages", "[stream]") {
-  End a(1);
-  StreamOptions options;
+TEST_CASE_METHOD(Single, "stream: the octets of ready-to-receive messages", "[stream]") {
   SECTION("FPDU of nothing") {
-    options.rtr = mpa::ReadyToReceive::fulpdu;
-    a.start(options);
-    CHECK(ulpdus_of(take_all(a), true) == std::vector<Bytes>{Bytes{}});
+    end.start({.rtr = mpa::ReadyToReceive::fulpdu});
+    CHECK(ulpdus_of(take_all(end), true) == std::vector<Bytes>{Bytes{}});
   }
   SECTION("RDMA Write") {
-    options.rtr = mpa::ReadyToReceive::write;
-    a.start(options);
-    CHECK(ulpdus_of(take_all(a), true) == std::vector<Bytes>{Wire().u8(0xC1).u8(0x40).u32(0).u64(0).bytes()});
+    end.start({.rtr = mpa::ReadyToReceive::write});
+    CHECK(ulpdus_of(take_all(end), true) == std::vector<Bytes>{Wire().u8(0xC1).u8(0x40).u32(0).u64(0).bytes()});
   }
   SECTION("RDMA Read") {
-    options.rtr = mpa::ReadyToReceive::read;
-    a.start(options);
-    CHECK(ulpdus_of(take_all(a), true) ==
+    end.start({.rtr = mpa::ReadyToReceive::read});
+    CHECK(ulpdus_of(take_all(end), true) ==
           std::vector<Bytes>{Wire().u8(0x41).u8(0x41).u32(0).u32(1).u32(1).u32(0).zeros(28).bytes()});
-    CHECK(a.reads->outstanding.size() == 1);
+    CHECK(end.reads->outstanding.size() == 1);
   }
   SECTION("none") {
-    a.start(options);
-    CHECK(take_all(a).empty());
+    end.start({});
+    CHECK(take_all(end).empty());
   }
 }
 
-TEST_CASE("stream: responses and own work take turns", "[stream]") {
-  End a(1), b(2);
-  StreamOptions options;
-  a.start(options);
-  b.start(options);
+TEST_CASE_METHOD(Pair, "stream: responses and own work take turns", "[stream]") {
+  start();
   Bytes source = pattern(100), sink(100);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
   for (std::uint64_t id = 1; id <= 4; ++id) a.read(id, {memory_segment(sink)}, stag, 0);
-  for (const Bytes& ulpdu : ulpdus_of(take_all(a), true)) b.rx.ulpdu(ulpdu, 0, ulpdu.size());
+  for (const Bytes& ulpdu : ulpdus_of(take_all(a), true)) b.give(ulpdu);
   CHECK(b.requests == 4);
   for (std::uint64_t id = 1; id <= 4; ++id) b.send(id, {});
   const auto out = ulpdus_of(take_all(b), true);
@@ -391,7 +351,7 @@ TEST_CASE("stream: responses and own work take turns", "[stream]") {
 TEST_CASE("stream: messages are not interleaved and segments go on where the last one ended (RFC 5041)", "[stream]") {
   const std::size_t mulpdu = GENERATE(128, 600, 16384);
   End a(1, 16, 100);
-  a.start(options_of(true, mulpdu));
+  a.start({.mulpdu = mulpdu});
   Random random(9);
   const Bytes data = pattern(50'000);
   a.send(1, cut(data, 90, random));
@@ -422,9 +382,8 @@ TEST_CASE("stream: messages are not interleaved and segments go on where the las
   CHECK((got[1] == data));
 }
 
-TEST_CASE("stream: the segments of a message have one RsvdULP (RFC 5041 sections 4.2 and 4.3)", "[stream]") {
-  End a(1);
-  a.start(options_of(false, 128));
+TEST_CASE_METHOD(Pair, "stream: the segments of a message have one RsvdULP (RFC 5041 sections 4.2 and 4.3)", "[stream]") {
+  start({.crc = false, .mulpdu = 128});
   const Bytes data = pattern(1000);
   a.send(1, {memory_segment(data)}, true, Stag{0xA1A2A3A4});
   a.write(2, {memory_segment(data)}, Stag{7}, 0);
@@ -443,18 +402,16 @@ TEST_CASE("stream: the segments of a message have one RsvdULP (RFC 5041 sections
   CHECK(writes == 9);
 }
 
-TEST_CASE("stream: with CRC on, octets of a begun FPDU do not change with the program's memory", "[stream]") {
-  End a(1), b(2);
-  a.start(options_of(true, 9000));
-  b.start(options_of(true, 9000));
+TEST_CASE_METHOD(Pair, "stream: with CRC on, octets of a begun FPDU do not change with the program's memory",
+                 "[stream]") {
+  start({.mulpdu = 9000}, 2);
   Bytes data = pattern(100'000), exposed(100'000);
   const Stag stag = b.expose(exposed, kAll, 0);
   a.write(1, {memory_segment(data)}, stag, 0);
-  Pair pair(a, b, 2);
-  pair.most = 777;
+  most = 777;
   unsigned value = 0;
   for (bool moved = true; moved;) {
-    moved = pair.step();
+    moved = step();
     for (std::size_t i = value % 7; i < data.size(); i += 7) data[i] = static_cast<std::byte>(++value);
   }
   CHECK_FALSE(b.bad_crc);
@@ -466,7 +423,7 @@ TEST_CASE("stream: a Send or Write completes when TCP has its last octet, not be
           "[stream]") {
   const bool crc = GENERATE(false, true);
   End a(1);
-  a.start(options_of(crc, 1440));
+  a.start({.crc = crc});
   const Bytes data = pattern(3000);
   a.send(1, {memory_segment(data)});
   a.write(2, {memory_segment(data)}, Stag{1}, 0);

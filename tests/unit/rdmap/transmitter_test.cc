@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/guarded_copy.h"
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -30,12 +30,9 @@ bool is_terminate(const Bytes& ulpdu) { return ulpdu.size() >= 18 && (ulpdu[1] &
 
 }  // namespace
 
-TEST_CASE("transmitter: sent() says when fill() need not be asked", "[transmitter]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "transmitter: sent() says when fill() need not be asked", "[transmitter]") {
   const bool remote = GENERATE(false, true);
-  StreamOptions options;
-  options.completion = remote ? rdmap::Completion::remote : rdmap::Completion::local;
-  end.start(options);
+  end.start({.completion = remote ? rdmap::Completion::remote : rdmap::Completion::local});
   const Bytes data = pattern(100);
   auto batch = new_batch();
   for (int i = 0; i < 3; ++i) end.send(i, {memory_segment(data)});
@@ -48,9 +45,7 @@ TEST_CASE("transmitter: sent() says when fill() need not be asked", "[transmitte
   }
 }
 
-TEST_CASE("transmitter: after a Terminate nothing is sent (RFC 5040 section 5.4)", "[transmitter]") {
-  End end(1);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "transmitter: after a Terminate nothing is sent (RFC 5040 section 5.4)", "[transmitter]") {
   const Bytes data = pattern(5000);
   end.send(1, {memory_segment(data)});
   SECTION("between messages") {
@@ -77,12 +72,9 @@ TEST_CASE("transmitter: after a Terminate nothing is sent (RFC 5040 section 5.4)
   CHECK_FALSE(end.tx.pending());
 }
 
-TEST_CASE("transmitter: a Terminate octet by octet", "[transmitter]") {
+TEST_CASE_METHOD(Single, "transmitter: a Terminate octet by octet", "[transmitter]") {
   const bool crc = GENERATE(false, true);
-  End end(1);
-  StreamOptions options;
-  options.crc = crc;
-  end.start(options);
+  end.start({.crc = crc});
   const Bytes data = pattern(100);
   end.send(1, {memory_segment(data)});
   Bytes stream = take(end, 10);
@@ -98,19 +90,15 @@ TEST_CASE("transmitter: a Terminate octet by octet", "[transmitter]") {
   CHECK(is_terminate(out[1]));
 }
 
-TEST_CASE("transmitter: a region retired in the middle of a read response (RFC 5040 section 4.8)", "[transmitter]") {
+TEST_CASE_METHOD(Pair, "transmitter: a region retired in the middle of a read response (RFC 5040 section 4.8)",
+                 "[transmitter]") {
   const bool crc = GENERATE(false, true);
-  End a(1), b(2);
-  StreamOptions options;
-  options.crc = crc;
-  options.mulpdu = 1014;
-  a.start(options);
-  b.start(options);
+  start({.crc = crc, .mulpdu = 1014});
   Bytes source = pattern(5000), sink(5000);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0x9000);
   a.read(1, {memory_segment(sink)}, stag, 0x9000);
   const auto request = ulpdus_of(take_all(a), crc);
-  b.rx.ulpdu(request[0], 0, request[0].size());
+  b.give(request[0]);
   SECTION("between two segments: the request comes back, moved on") {
     Bytes stream = take(b, 2 * mpa::fpdu_size(1014));
     b.stags.retire(stag);
@@ -154,9 +142,7 @@ TEST_CASE("transmitter: a region retired in the middle of a read response (RFC 5
   }
 }
 
-TEST_CASE("transmitter: work that can only fail completes in its turn", "[transmitter]") {
-  End end(1);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "transmitter: work that can only fail completes in its turn", "[transmitter]") {
   const Bytes data = pattern(100);
   end.send(1, {memory_segment(data)});
   end.prepare(2, WorkKind::write, {}).status = Status::local_protection;
@@ -178,30 +164,24 @@ TEST_CASE("transmitter: work that can only fail completes in its turn", "[transm
   CHECK((big_endian(Octets(out[0]).subspan(18, 1)) == 0x00));  // RDMA, local catastrophic
 }
 
-TEST_CASE("transmitter: a read fails where the peer holds none (RFC 5040 section 6.1)", "[transmitter]") {
-  End end(1);
-  StreamOptions options;
-  options.ord = 0;
+TEST_CASE_METHOD(Single, "transmitter: a read fails where the peer holds none (RFC 5040 section 6.1)",
+                 "[transmitter]") {
   Bytes sink(10);
   end.read(7, {memory_segment(sink)}, Stag{1}, 0);  // before the peer has said so
-  end.start(options);
+  end.start({.ord = 0});
   auto batch = new_batch();
   REQUIRE(end.tx.fill(*batch) == Fill::local_error);
   CHECK(end.tx.failure()->sequence == 0);
   CHECK(end.tx.failure()->status == Status::local_operation);
 }
 
-TEST_CASE("transmitter: source memory that is gone fails its work, not the program", "[transmitter]") {
+TEST_CASE_METHOD(Single, "transmitter: source memory that is gone fails its work, not the program", "[transmitter]") {
   install_copy_guard();
   const bool crc = GENERATE(false, true);
   constexpr std::size_t kSize = 8192;
   auto* gone = static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(gone != MAP_FAILED);
-  End end(1);
-  StreamOptions options;
-  options.crc = crc;
-  options.mulpdu = 9000;
-  end.start(options);
+  end.start({.crc = crc, .mulpdu = 9000});
   const std::size_t size = crc ? kSize : 500;  // without CRC only small payload is copied here
   end.send(7, {{gone, size}});
   auto batch = new_batch();
@@ -216,12 +196,8 @@ TEST_CASE("transmitter: source memory that is gone fails its work, not the progr
   ::munmap(gone, kSize);
 }
 
-TEST_CASE("transmitter: what the socket could not read fails at the next fill", "[transmitter]") {
-  End end(1);
-  StreamOptions options;
-  options.crc = false;
-  options.mulpdu = 9000;
-  end.start(options);
+TEST_CASE_METHOD(Single, "transmitter: what the socket could not read fails at the next fill", "[transmitter]") {
+  end.start({.crc = false, .mulpdu = 9000});
   const Bytes data = pattern(5000);
   SECTION("nothing of the FPDU went out") {
     end.send(1, {memory_segment(data)});
@@ -261,10 +237,9 @@ TEST_CASE("transmitter: what the socket could not read fails at the next fill", 
   }
 }
 
-TEST_CASE("transmitter: flush() completes all in order, and work that is done with success", "[transmitter]") {
-  End a(1), b(2);
-  a.start({});
-  b.start({});
+TEST_CASE_METHOD(Pair, "transmitter: flush() completes all in order, and work that is done with success",
+                 "[transmitter]") {
+  start();
   Bytes sink(10), exposed(10);
   const Bytes data = pattern(10);
   SECTION("done work behind an open read") {
@@ -296,10 +271,7 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole
   const bool crc = GENERATE(false, true);
   const std::size_t size = GENERATE(300, 5000);
   End end(1, 4);
-  StreamOptions options;
-  options.crc = crc;
-  options.mulpdu = 9000;
-  end.start(options);
+  end.start({.crc = crc, .mulpdu = 9000});
   Bytes data = pattern(size);
   for (std::uint64_t id = 0; id < 4; ++id) end.send(id, {memory_segment(data)});
   Bytes stream = take(end, 100);
@@ -325,18 +297,16 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole
   CHECK(is_terminate(out[1]));
 }
 
-TEST_CASE("transmitter: flush() in the middle of an FPDU whose memory is gone breaks the stream, not the program",
-          "[transmitter]") {
+TEST_CASE_METHOD(
+    Single, "transmitter: flush() in the middle of an FPDU whose memory is gone breaks the stream, not the program",
+    "[transmitter]") {
   install_copy_guard();
   constexpr std::size_t kSize = 8192;
   auto* memory =
       static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(memory != MAP_FAILED);
-  End end(1);
-  StreamOptions options;
-  options.crc = false;  // the socket takes it from where it lies
-  options.mulpdu = 9000;
-  end.start(options);
+  // the socket takes it from where it lies
+  end.start({.crc = false, .mulpdu = 9000});
   end.send(7, {{memory, kSize}});
   take(end, 100);
   REQUIRE(::mprotect(memory, kSize, PROT_NONE) == 0);
@@ -349,9 +319,7 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU whose memory is gone br
   ::munmap(memory, kSize);
 }
 
-TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)", "[transmitter]") {
-  End end(1);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "transmitter: which work a Terminate is about (RFC 5040 section 4.8)", "[transmitter]") {
   Bytes sink(100);
   const Bytes data = pattern(100);
   // A read in front keeps everything in the queue.
@@ -400,11 +368,9 @@ TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)",
   }
 }
 
-TEST_CASE("transmitter: a Terminate behind a ready-to-receive read counts MSNs from there", "[transmitter]") {
-  End end(1);
-  StreamOptions options;
-  options.rtr = mpa::ReadyToReceive::read;
-  end.start(options);
+TEST_CASE_METHOD(Single, "transmitter: a Terminate behind a ready-to-receive read counts MSNs from there",
+                 "[transmitter]") {
+  end.start({.rtr = mpa::ReadyToReceive::read});
   Bytes sink(100);
   end.read(1, {memory_segment(sink)}, Stag{1}, 0);
   take_all(end);
@@ -416,10 +382,7 @@ TEST_CASE("transmitter: a batch holds many small FPDUs, and a full one goes on i
   const bool crc = GENERATE(false, true);
   const std::size_t mulpdu = GENERATE(128, 65535);
   End end(1, 1024, 4);
-  StreamOptions options;
-  options.crc = crc;
-  options.mulpdu = mulpdu;
-  end.start(options);
+  end.start({.crc = crc, .mulpdu = mulpdu});
   const Bytes small = pattern(8), large = pattern(200'000);
   for (std::uint64_t id = 0; id < 1000; ++id) {
     end.write(id, {id % 100 == 99 ? memory_segment(large) : memory_segment(small)}, Stag{1}, id);

@@ -38,13 +38,14 @@ struct Undriven final : provider::Driven {
 };
 
 // A queue pair in RTS without receives.
-struct Rig final : provider::ConnectionWork, provider::ConnectionHost {
+struct Rig : provider::ConnectionWork, provider::ConnectionHost {
   struct Options {
     bool manual = false;
     bool initiator = true;
     rdmap::Completion completion = rdmap::Completion::local;
     bool crc = false;
   };
+  Rig() : Rig(Options{}) {}
   explicit Rig(const Options& options) : queue(8, 1, 0) {
     connection.serve(*this, *this, queue, memory);
     rules.manual = options.manual;
@@ -56,7 +57,7 @@ struct Rig final : provider::ConnectionWork, provider::ConnectionHost {
     connects = this;
     connect();
   }
-  ~Rig() {
+  virtual ~Rig() {
     connects = nullptr;
     wait_for_readers();  // a timer of a session may be on its way
     const std::scoped_lock lock(locks.receive, locks.send);
@@ -166,33 +167,32 @@ constexpr std::size_t kTerminateControl = 2 + 18;
 
 }  // namespace
 
-TEST_CASE("connection: the peer closes an idle connection of rdma_cm", "[connection]") {
-  Rig rig({});
-  rig.peer.shutdown_send();
-  CHECK(rig.comes_to(Phase::ended));
-  CHECK((rig.error && rig.flushed && rig.owner->ended));
-  CHECK(rig.events.empty());
-  CHECK(rig.heard() == std::pair<Bytes, std::string>({}, "FIN"));
+TEST_CASE_METHOD(Rig, "connection: the peer closes an idle connection of rdma_cm", "[connection]") {
+  peer.shutdown_send();
+  CHECK(comes_to(Phase::ended));
+  CHECK((error && flushed && owner->ended));
+  CHECK(events.empty());
+  CHECK(heard() == std::pair<Bytes, std::string>({}, "FIN"));
 }
 
 // One system call less for each event: what the socket has not reported needs no look.
-TEST_CASE("connection: an arrival reads what is there, and an event finds the end behind it", "[connection]") {
-  Rig rig({});
+TEST_CASE_METHOD(Rig, "connection: an arrival reads what is there, and an event finds the end behind it",
+                 "[connection]") {
   const Bytes first = {std::byte{0}};  // of an FPDU
-  REQUIRE(::send(rig.peer.fd(), first.data(), first.size(), 0) == 1);
-  rig.peer.shutdown_send();
-  pollfd end{rig.connection.socket().fd(), POLLRDHUP, 0};
+  REQUIRE(::send(peer.fd(), first.data(), first.size(), 0) == 1);
+  peer.shutdown_send();
+  pollfd end{connection.socket().fd(), POLLRDHUP, 0};
   REQUIRE(::poll(&end, 1, 10'000) == 1);
   const auto turn = [&](Driver driver) {
     bool work = false;
-    const std::lock_guard lock(rig.locks.receive);
-    rig.connection.receive_turn(driver, work);
+    const std::lock_guard lock(locks.receive);
+    connection.receive_turn(driver, work);
     return work;
   };
   CHECK(turn(Driver::arrival));
-  CHECK(rig.connection.phase() == Phase::running);
+  CHECK(connection.phase() == Phase::running);
   CHECK(turn(Driver::event));
-  CHECK(rig.connection.phase() == Phase::ended);
+  CHECK(connection.phase() == Phase::ended);
 }
 
 TEST_CASE("connection: a caller that has taken shared memory is connected, though its first message never comes",
@@ -259,12 +259,11 @@ TEST_CASE("connection: a caller that has not taken shared memory is read to the 
   ::close(memory);
 }
 
-TEST_CASE("connection: the peer resets a connection of rdma_cm", "[connection]") {
-  Rig rig({});
-  rig.peer_resets();
-  CHECK(rig.comes_to(Phase::ended));
-  CHECK((rig.error && rig.flushed && rig.owner->ended));
-  CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
+TEST_CASE_METHOD(Rig, "connection: the peer resets a connection of rdma_cm", "[connection]") {
+  peer_resets();
+  CHECK(comes_to(Phase::ended));
+  CHECK((error && flushed && owner->ended));
+  CHECK(events == Events{IBV_EVENT_QP_FATAL});
 }
 
 TEST_CASE("connection: the peer of a manual connection leaves, which only the next work detects", "[connection]") {
@@ -285,61 +284,57 @@ TEST_CASE("connection: a manual connection whose caller closes before its first 
   CHECK_FALSE((rig.error || rig.gone || rig.flushed));
 }
 
-TEST_CASE("connection: the program flushes its work", "[connection]") {
-  Rig rig({});
+TEST_CASE_METHOD(Rig, "connection: the program flushes its work", "[connection]") {
   {
-    const std::lock_guard lock(rig.locks.receive);
-    rig.connection.flush_work();
+    const std::lock_guard lock(locks.receive);
+    connection.flush_work();
   }
-  CHECK((rig.error && rig.flushed && rig.owner->ended));
-  CHECK(rig.heard().second == "FIN");
-  CHECK(rig.events.empty());
+  CHECK((error && flushed && owner->ended));
+  CHECK(heard().second == "FIN");
+  CHECK(events.empty());
 }
 
-TEST_CASE("connection: what is posted is sent before an orderly end", "[connection]") {
-  Rig rig({});
-  rig.post(1);
+TEST_CASE_METHOD(Rig, "connection: what is posted is sent before an orderly end", "[connection]") {
+  post(1);
   {
-    const std::lock_guard lock(rig.locks.receive);
-    CHECK(rig.connection.disconnect() == 0);
-    CHECK(rig.connection.disconnect() == 0);
+    const std::lock_guard lock(locks.receive);
+    CHECK(connection.disconnect() == 0);
+    CHECK(connection.disconnect() == 0);
   }
-  CHECK(rig.connection.phase() == Phase::closing);
-  CHECK(rig.completions == std::vector<std::pair<std::uint64_t, rdmap::Status>>{{1, rdmap::Status::success}});
-  const auto [octets, end] = rig.heard();
+  CHECK(connection.phase() == Phase::closing);
+  CHECK(completions == std::vector<std::pair<std::uint64_t, rdmap::Status>>{{1, rdmap::Status::success}});
+  const auto [octets, end] = heard();
   CHECK(octets.size() == 2 + 18 + 4);  // length, untagged header, CRC
   CHECK(end == "FIN");
-  rig.peer.shutdown_send();
-  CHECK(rig.comes_to(Phase::ended));
-  const std::lock_guard lock(rig.locks.receive);
-  CHECK(rig.connection.disconnect() == ENOTCONN);
+  peer.shutdown_send();
+  CHECK(comes_to(Phase::ended));
+  const std::lock_guard lock(locks.receive);
+  CHECK(connection.disconnect() == ENOTCONN);
 }
 
-TEST_CASE("connection: a completion queue without room ends it by a Terminate", "[connection]") {
-  Rig rig({});
+TEST_CASE_METHOD(Rig, "connection: a completion queue without room ends it by a Terminate", "[connection]") {
   {
-    const std::lock_guard lock(rig.locks.receive);
-    rig.connection.completion_lost();
+    const std::lock_guard lock(locks.receive);
+    connection.completion_lost();
   }
-  const auto [octets, end] = rig.heard();
+  const auto [octets, end] = heard();
   REQUIRE(octets.size() > kTerminateControl + 1);
   CHECK(octets[3] == std::byte{0x47});                      // RDMAP version 1, opcode 7: Terminate
   CHECK(octets[kTerminateControl] == std::byte{0x02});      // RDMAP, remote operation error
   CHECK(octets[kTerminateControl + 1] == std::byte{0x07});  // catastrophic, localized to the stream
   CHECK(end == "FIN");
-  CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
+  CHECK(events == Events{IBV_EVENT_QP_FATAL});
 }
 
-TEST_CASE("connection: without memory it ends by a reset", "[connection]") {
-  Rig rig({});
+TEST_CASE_METHOD(Rig, "connection: without memory it ends by a reset", "[connection]") {
   {
-    const std::lock_guard lock(rig.locks.receive);
-    rig.connection.end_without_memory();
+    const std::lock_guard lock(locks.receive);
+    connection.end_without_memory();
   }
-  CHECK(rig.connection.phase() == Phase::ended);
-  CHECK((rig.error && rig.flushed && rig.owner->ended));
-  CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
-  CHECK(rig.heard().second == "reset");
+  CHECK(connection.phase() == Phase::ended);
+  CHECK((error && flushed && owner->ended));
+  CHECK(events == Events{IBV_EVENT_QP_FATAL});
+  CHECK(heard().second == "reset");
 }
 
 TEST_CASE("connection: work fails for lack of an answer: the rest is flushed, and nothing more is sent",
@@ -362,23 +357,22 @@ TEST_CASE("connection: work fails for lack of an answer: the rest is flushed, an
   CHECK(rig.events.empty());
 }
 
-TEST_CASE("connection: once abandoned it does nothing more", "[connection]") {
-  Rig rig({});
+TEST_CASE_METHOD(Rig, "connection: once abandoned it does nothing more", "[connection]") {
   {
-    const std::scoped_lock lock(rig.locks.receive, rig.locks.send);
-    rig.connection.abandon(true);
+    const std::scoped_lock lock(locks.receive, locks.send);
+    connection.abandon(true);
   }
-  CHECK(rig.connection.is_idle());
-  CHECK(rig.owner->ended);
-  CHECK_FALSE((rig.error || rig.flushed));
-  rig.post(1);
-  CHECK(rig.completions.empty());
+  CHECK(connection.is_idle());
+  CHECK(owner->ended);
+  CHECK_FALSE((error || flushed));
+  post(1);
+  CHECK(completions.empty());
   bool work = false;
-  const std::lock_guard lock(rig.locks.receive);
-  CHECK_FALSE(rig.connection.receive_turn(Driver::event, work));
-  rig.connection.completion_lost();
-  rig.connection.end_without_memory();
-  CHECK(rig.events.empty());
+  const std::lock_guard lock(locks.receive);
+  CHECK_FALSE(connection.receive_turn(Driver::event, work));
+  connection.completion_lost();
+  connection.end_without_memory();
+  CHECK(events.empty());
 }
 
 TEST_CASE("connection: a timer of an earlier session does nothing in the next one", "[connection]") {

@@ -32,14 +32,9 @@ std::uint64_t dropped(DatagramDrop why) {
 }
 
 // A queue pair for datagrams on the loopback device, with memory of its own.
-struct End {
-  explicit End(Context& in, provider::Srq* srq = nullptr) : context(in), pd(in.shared_from_this()) {
-    send_cq = Cq::create(in, 64, -1, nullptr);
-    receive_cq = Cq::create(in, 64, -1, nullptr);
-    ibv_qp_init_attr attributes{};
-    attributes.qp_type = IBV_QPT_UD;
-    attributes.sq_sig_all = 1;
-    attributes.cap = {16, 16, 4, 4, 64};
+struct End : Surroundings {
+  explicit End(Context& in, provider::Srq* srq = nullptr) : Surroundings(in) {
+    ibv_qp_init_attr attributes = attributes_of(IBV_QPT_UD);
     qp = QueuePair::create(in, pd, send_cq.get(), receive_cq.get(), attributes, nullptr, srq);
     REQUIRE(qp);
     mr = Mr::create(pd, memory.data(), memory.size(), address_of(memory), IBV_ACCESS_LOCAL_WRITE);
@@ -81,18 +76,21 @@ struct End {
     return qp->post_send(&request, &bad);
   }
 
-  Context& context;
-  Pd pd;
-  std::unique_ptr<Cq> send_cq, receive_cq;
   std::unique_ptr<QueuePair> qp;
   Bytes memory = Bytes(8192);
   std::unique_ptr<Mr> mr;
   AddressHandle handle{};
 };
 
-struct Couple {
-  std::shared_ptr<Context> context = open_loopback();
+struct DatagramPair : Loopback {
   End near{*context}, far{*context};
+};
+// Both in RTS.
+struct ReadyPair : DatagramPair {
+  ReadyPair() {
+    near.to_rts();
+    far.to_rts();
+  }
 };
 
 void fill(End& end, std::size_t size) {
@@ -101,135 +99,126 @@ void fill(End& end, std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("A datagram arrives behind the header of its network, and its send completes") {
-  Couple two;
-  two.near.to_rts();
-  two.far.to_rts();
-  fill(two.near, 300);
-  REQUIRE(two.far.receive(5, {two.far.part(0, 50), two.far.part(100, 1000)}) == 0);
-  REQUIRE(two.near.send(two.far, {two.near.part(0, 100), two.near.part(100, 200)}, IBV_WR_SEND_WITH_IMM) == 0);
-  const ibv_wc sent = next(*two.near.send_cq);
+TEST_CASE_METHOD(ReadyPair, "A datagram arrives behind the header of its network, and its send completes") {
+  fill(near, 300);
+  REQUIRE(far.receive(5, {far.part(0, 50), far.part(100, 1000)}) == 0);
+  REQUIRE(near.send(far, {near.part(0, 100), near.part(100, 200)}, IBV_WR_SEND_WITH_IMM) == 0);
+  const ibv_wc sent = next(*near.send_cq);
   CHECK((sent.status == IBV_WC_SUCCESS && sent.opcode == IBV_WC_SEND && sent.wr_id == 7));
-  const ibv_wc got = next(*two.far.receive_cq);
+  const ibv_wc got = next(*far.receive_cq);
   CHECK((got.status == IBV_WC_SUCCESS && got.opcode == IBV_WC_RECV && got.wr_id == 5));
   CHECK(got.byte_len == kGrh + 300);
   CHECK(got.wc_flags == (IBV_WC_GRH | IBV_WC_WITH_IMM));
   CHECK(got.sl == 0xA);  // a packet of RoCE v2 by IPv4, in the words of mlx5
   CHECK(got.imm_data == htobe32(0xA1B2C3D4));
-  CHECK(got.src_qp == two.near.qp->number());
-  CHECK(got.qp_num == two.far.qp->number());
-  Bytes joined(two.far.memory.begin(), two.far.memory.begin() + 50);
-  joined.insert(joined.end(), two.far.memory.begin() + 100, two.far.memory.begin() + 100 + 290);
-  CHECK(std::memcmp(joined.data() + kGrh, two.near.memory.data(), 300) == 0);
+  CHECK(got.src_qp == near.qp->number());
+  CHECK(got.qp_num == far.qp->number());
+  Bytes joined(far.memory.begin(), far.memory.begin() + 50);
+  joined.insert(joined.end(), far.memory.begin() + 100, far.memory.begin() + 100 + 290);
+  CHECK(std::memcmp(joined.data() + kGrh, near.memory.data(), 300) == 0);
   CHECK(joined[20] == std::byte{0x45});
-  CHECK(std::memcmp(joined.data() + 36, two.near.handle.route.to.data() + 12, 4) == 0);
+  CHECK(std::memcmp(joined.data() + 36, near.handle.route.to.data() + 12, 4) == 0);
 }
 
-TEST_CASE("A datagram with another Q_Key, for another queue pair or without a receive is dropped and counted") {
-  Couple two;
-  two.near.to_rts();
+TEST_CASE_METHOD(DatagramPair,
+                 "A datagram with another Q_Key, for another queue pair or without a receive is dropped and counted") {
+  near.to_rts();
   const auto lost = [&](DatagramDrop why, const auto& send) {
     const std::uint64_t before = dropped(why);
     send();
-    CHECK(next(*two.near.send_cq).status == IBV_WC_SUCCESS);
-    CHECK(eventually([&] { return !none(*two.far.receive_cq) || dropped(why) == before + 1; }));
+    CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
+    CHECK(eventually([&] { return !none(*far.receive_cq) || dropped(why) == before + 1; }));
     CHECK(dropped(why) == before + 1);
   };
   const auto send = [&](std::uint32_t qkey = kQkey) {
-    REQUIRE(two.near.send(two.far, {two.near.part(0, 8)}, IBV_WR_SEND, qkey) == 0);
+    REQUIRE(near.send(far, {near.part(0, 8)}, IBV_WR_SEND, qkey) == 0);
   };
   lost(DatagramDrop::destination, [&] { send(); });  // the far end is in RESET
-  two.far.to_rts();
+  far.to_rts();
   lost(DatagramDrop::no_receive, [&] { send(); });
-  REQUIRE(two.far.receive(1, {two.far.part(0, 100)}) == 0);
+  REQUIRE(far.receive(1, {far.part(0, 100)}) == 0);
   lost(DatagramDrop::qkey, [&] { send(kQkey + 1); });
   send();
-  CHECK(next(*two.far.receive_cq).wr_id == 1);
+  CHECK(next(*far.receive_cq).wr_id == 1);
 }
 
-TEST_CASE("A datagram that its receive has no room for is dropped, and the receive stays; a shared one fails") {
-  Couple two;
-  provider::Pd domain(two.context);
+TEST_CASE_METHOD(DatagramPair,
+                 "A datagram that its receive has no room for is dropped, and the receive stays; a shared one fails") {
+  provider::Pd domain(context);
   ibv_srq_attr depth{4, 1, 0};
   const auto srq = provider::Srq::create(domain, depth, false, nullptr);
   REQUIRE(srq);
-  End third(*two.context, srq.get());
-  for (End* end : {&two.near, &two.far, &third}) end->to_rts();
+  End third(*context, srq.get());
+  for (End* end : {&near, &far, &third}) end->to_rts();
 
-  REQUIRE(two.far.receive(1, {two.far.part(0, kGrh + 99)}) == 0);
+  REQUIRE(far.receive(1, {far.part(0, kGrh + 99)}) == 0);
   const std::uint64_t before = dropped(DatagramDrop::no_receive);
-  REQUIRE(two.near.send(two.far, {two.near.part(0, 100)}) == 0);
+  REQUIRE(near.send(far, {near.part(0, 100)}) == 0);
   REQUIRE(eventually([&] { return dropped(DatagramDrop::no_receive) == before + 1; }));
-  REQUIRE(two.near.send(two.far, {two.near.part(0, 99)}) == 0);
-  const ibv_wc got = next(*two.far.receive_cq);
+  REQUIRE(near.send(far, {near.part(0, 99)}) == 0);
+  const ibv_wc got = next(*far.receive_cq);
   CHECK((got.status == IBV_WC_SUCCESS && got.wr_id == 1 && got.byte_len == kGrh + 99));
 
   ibv_sge sge = third.part(0, kGrh + 99);
   ibv_recv_wr request{2, nullptr, &sge, 1};
   ibv_recv_wr* bad = nullptr;
   REQUIRE(srq->post(&request, &bad) == 0);
-  REQUIRE(two.near.send(third, {two.near.part(0, 100)}) == 0);
+  REQUIRE(near.send(third, {near.part(0, 100)}) == 0);
   const ibv_wc failed = next(*third.receive_cq);
   CHECK((failed.status == IBV_WC_LOC_LEN_ERR && failed.wr_id == 2));
   CHECK(third.qp->identity().state == IBV_QPS_RTS);
 }
 
-TEST_CASE("A receiver finds the traffic class, hop limit and flow label that the address handle has") {
+TEST_CASE_METHOD(ReadyPair,
+                 "A receiver finds the traffic class, hop limit and flow label that the address handle has") {
   constexpr provider::IpFields kFields[] = {
       {0xB8, 9, 0x12345}, {0xB8, 9, 0x12345}, {0xB8, 9, 0xFFFFF}, {0xB8, 255, 0xFFFFF}, {1, 255, 0xFFFFF}};
   constexpr std::size_t kCount = std::size(kFields), kRoom = 128;
-  Couple two;
-  two.near.to_rts();
-  two.far.to_rts();
-  for (const provider::Gid& gid : two.context->device().gids) {
+  for (const provider::Gid& gid : context->device().gids) {
     const bool ipv4 = provider::is_ipv4(gid);
     INFO((ipv4 ? "IPv4" : "IPv6"));
     AddressHandle handles[kCount];
     ibv_send_wr requests[kCount] = {};
-    ibv_sge sge = two.near.part(0, 8);
+    ibv_sge sge = near.part(0, 8);
     for (std::size_t i = 0; i < kCount; ++i) {
-      REQUIRE(two.far.receive(i, {two.far.part(i * kRoom, kRoom)}) == 0);
-      handles[i] = two.near.handle;
+      REQUIRE(far.receive(i, {far.part(i * kRoom, kRoom)}) == 0);
+      handles[i] = near.handle;
       handles[i].route.from = handles[i].route.to = gid;
       handles[i].route.ip = kFields[i];
       requests[i].next = i + 1 < kCount ? &requests[i + 1] : nullptr;
       requests[i].sg_list = &sge;
       requests[i].num_sge = 1;
       requests[i].opcode = IBV_WR_SEND;
-      requests[i].wr.ud = {&handles[i].base, two.far.qp->number(), kQkey};
+      requests[i].wr.ud = {&handles[i].base, far.qp->number(), kQkey};
     }
     ibv_send_wr* bad = nullptr;
-    REQUIRE(two.near.qp->post_send(requests, &bad) == 0);
+    REQUIRE(near.qp->post_send(requests, &bad) == 0);
     for (const provider::IpFields& wanted : kFields) {
-      const ibv_wc got = next(*two.far.receive_cq);
+      const ibv_wc got = next(*far.receive_cq);
       REQUIRE(got.status == IBV_WC_SUCCESS);
-      const std::byte* const header = two.far.memory.data() + got.wr_id * kRoom + (ipv4 ? kGrh - 20 : 0);
+      const std::byte* const header = far.memory.data() + got.wr_id * kRoom + (ipv4 ? kGrh - 20 : 0);
       const auto first = load_be<std::uint32_t>(header);
       CHECK((first >> (ipv4 ? 16 : 20) & 0xFF) == wanted.traffic_class);
       CHECK(header[ipv4 ? 8 : 7] == std::byte{wanted.hop_limit});
       if (!ipv4) CHECK((first & 0xFFFFF) == wanted.flow_label);
     }
-    while (!none(*two.near.send_cq)) continue;
+    while (!none(*near.send_cq)) continue;
   }
 }
 
-TEST_CASE("A message longer than the MTU stops the send queue until the program goes on") {
-  Couple two;
-  two.near.to_rts();
-  two.far.to_rts();
-  REQUIRE(two.near.send(two.far, {two.near.part(0, 4097)}) == 0);
-  CHECK(next(*two.near.send_cq).status == IBV_WC_LOC_LEN_ERR);
-  REQUIRE(two.near.send(two.far, {two.near.part(0, 8)}) == 0);
-  CHECK(next(*two.near.send_cq).status == IBV_WC_WR_FLUSH_ERR);
-  REQUIRE(two.near.to(IBV_QPS_RTS, 0) == 0);
-  REQUIRE(two.far.receive(1, {two.far.part(0, 4136)}) == 0);
-  REQUIRE(two.near.send(two.far, {two.near.part(0, 4096)}) == 0);
-  CHECK(next(*two.near.send_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*two.far.receive_cq).byte_len == 4136);
+TEST_CASE_METHOD(ReadyPair, "A message longer than the MTU stops the send queue until the program goes on") {
+  REQUIRE(near.send(far, {near.part(0, 4097)}) == 0);
+  CHECK(next(*near.send_cq).status == IBV_WC_LOC_LEN_ERR);
+  REQUIRE(near.send(far, {near.part(0, 8)}) == 0);
+  CHECK(next(*near.send_cq).status == IBV_WC_WR_FLUSH_ERR);
+  REQUIRE(near.to(IBV_QPS_RTS, 0) == 0);
+  REQUIRE(far.receive(1, {far.part(0, 4136)}) == 0);
+  REQUIRE(near.send(far, {near.part(0, 4096)}) == 0);
+  CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*far.receive_cq).byte_len == 4136);
 }
 
-TEST_CASE("Each step needs its attributes, and takes no others") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "Each step needs its attributes, and takes no others") {
   End end(*context);
   const int init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
   for (const int one : {IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY})
@@ -247,8 +236,7 @@ TEST_CASE("Each step needs its attributes, and takes no others") {
   CHECK((now.qp_state == IBV_QPS_RTS && now.qkey == kQkey && init_attributes.qp_type == IBV_QPT_UD));
 }
 
-TEST_CASE("ERR flushes what is posted, and RESET drops it") {
-  const auto context = open_loopback();
+TEST_CASE_METHOD(Loopback, "ERR flushes what is posted, and RESET drops it") {
   End end(*context);
   end.to_rts();
   REQUIRE(end.receive(3, {end.part(0, 100)}) == 0);
@@ -261,70 +249,66 @@ TEST_CASE("ERR flushes what is posted, and RESET drops it") {
   CHECK(none(*end.receive_cq));
 }
 
-TEST_CASE("A batch is posted as a whole, and the address of a request may come behind its data") {
-  Couple two;
-  two.near.to_rts();
-  two.far.to_rts();
-  for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(two.far.receive(id, {two.far.part(id * 100, 100)}) == 0);
-  auto& posting = *two.near.qp;
+TEST_CASE_METHOD(ReadyPair, "A batch is posted as a whole, and the address of a request may come behind its data") {
+  for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(far.receive(id, {far.part(id * 100, 100)}) == 0);
+  auto& posting = *near.qp;
   posting.begin_batch();
-  ibv_sge sge = two.near.part(0, 10);
+  ibv_sge sge = near.part(0, 10);
   for (int i = 0; i < 3; ++i) {
     ibv_send_wr request{};
     request.opcode = IBV_WR_SEND;
     request.sg_list = &sge;
     request.num_sge = 1;
     posting.add(request);
-    posting.address_last(&two.near.handle.base, two.far.qp->number(), kQkey);
+    posting.address_last(&near.handle.base, far.qp->number(), kQkey);
   }
-  CHECK(none(*two.far.receive_cq));
+  CHECK(none(*far.receive_cq));
   REQUIRE(posting.end_batch() == 0);
-  for (std::uint64_t id = 0; id < 3; ++id) CHECK(next(*two.far.receive_cq).wr_id == id);
+  for (std::uint64_t id = 0; id < 3; ++id) CHECK(next(*far.receive_cq).wr_id == id);
 }
 
-TEST_CASE("What is sent to a group reaches each queue pair that is attached to it, and no other") {
-  Couple two;
-  End third(*two.context);
-  for (End* end : {&two.near, &two.far, &third}) {
+TEST_CASE_METHOD(DatagramPair, "What is sent to a group reaches each queue pair that is attached to it, and no other") {
+  End third(*context);
+  for (End* end : {&near, &far, &third}) {
     end->to_rts();
     REQUIRE(end->receive(1, {end->part(0, 100)}) == 0);
   }
   const provider::Gid group{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 239, 77, 1, 2};
   provider::Gid other = group;
   other[15] = 3;
-  CHECK(two.far.qp->attach_group(two.near.handle.route.from) == EINVAL);  // no group
-  CHECK(two.far.qp->detach_group(group) == EINVAL);
-  REQUIRE(two.near.qp->attach_group(group) == 0);
-  REQUIRE(two.far.qp->attach_group(group) == 0);
-  REQUIRE(two.far.qp->attach_group(group) == 0);
+  CHECK(far.qp->attach_group(near.handle.route.from) == EINVAL);  // no group
+  CHECK(far.qp->detach_group(group) == EINVAL);
+  REQUIRE(near.qp->attach_group(group) == 0);
+  REQUIRE(far.qp->attach_group(group) == 0);
+  REQUIRE(far.qp->attach_group(group) == 0);
   REQUIRE(third.qp->attach_group(other) == 0);
-  CHECK(two.far.qp->is_attached());
+  CHECK(far.qp->is_attached());
   const auto send = [&] {
-    AddressHandle to = two.near.handle;
+    AddressHandle to = near.handle;
     to.route.to = group;
-    ibv_sge sge = two.near.part(200, 8);
+    ibv_sge sge = near.part(200, 8);
     ibv_send_wr request{};
     request.sg_list = &sge;
     request.num_sge = 1;
     request.opcode = IBV_WR_SEND;
     request.wr.ud = {&to.base, provider::kMulticastQp, kQkey};
     ibv_send_wr* bad = nullptr;
-    REQUIRE(two.near.qp->post_send(&request, &bad) == 0);
-    CHECK(next(*two.near.send_cq).status == IBV_WC_SUCCESS);
+    REQUIRE(near.qp->post_send(&request, &bad) == 0);
+    CHECK(next(*near.send_cq).status == IBV_WC_SUCCESS);
   };
   send();
-  for (End* end : {&two.near, &two.far}) {
+  for (End* end : {&near, &far}) {
     const ibv_wc got = next(*end->receive_cq);
-    CHECK((got.status == IBV_WC_SUCCESS && got.byte_len == kGrh + 8 && got.src_qp == two.near.qp->number()));
+    CHECK((got.status == IBV_WC_SUCCESS && got.byte_len == kGrh + 8 && got.src_qp == near.qp->number()));
     CHECK(std::memcmp(end->memory.data() + 36, group.data() + 12, 4) == 0);
   }
-  REQUIRE(two.far.qp->detach_group(group) == 0);
-  CHECK(!two.far.qp->is_attached());
-  REQUIRE(two.near.receive(2, {two.near.part(0, 100)}) == 0);
-  REQUIRE(two.far.receive(2, {two.far.part(0, 100)}) == 0);
+  REQUIRE(far.qp->detach_group(group) == 0);
+  CHECK(!far.qp->is_attached());
+  REQUIRE(near.receive(2, {near.part(0, 100)}) == 0);
+  REQUIRE(far.receive(2, {far.part(0, 100)}) == 0);
   send();
-  CHECK(next(*two.near.receive_cq).wr_id == 2);
-  CHECK(none(*two.far.receive_cq));
+  CHECK(next(*near.receive_cq).wr_id == 2);
+  CHECK(none(*far.receive_cq));
   CHECK(none(*third.receive_cq));
 }
 

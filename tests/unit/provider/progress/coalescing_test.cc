@@ -42,90 +42,86 @@ struct Program {
 
 }  // namespace
 
-TEST_CASE("coalescing: a burst of small posts goes out so many at a time", "[coalescing]") {
-  Program program;
-  CHECK(program.begin() == 2 * Coalescing::kBurst - 1);
-  CHECK(program.coalescing.waiting());
+TEST_CASE_METHOD(Program, "coalescing: a burst of small posts goes out so many at a time", "[coalescing]") {
+  CHECK(begin() == 2 * Coalescing::kBurst - 1);
+  CHECK(coalescing.waiting());
   unsigned waiting = 1;
-  while (program.post()) ++waiting;
+  while (post()) ++waiting;
   CHECK(waiting == Coalescing::kMost - 1);
-  CHECK_FALSE(program.coalescing.waiting());
-  CHECK(program.post());
+  CHECK_FALSE(coalescing.waiting());
+  CHECK(post());
   // By octets too; and by age, however busy the program is.
-  CHECK_FALSE(program.post(100, 1, kMostOctets));
-  CHECK(program.post());
-  const std::uint64_t since = program.now;
+  CHECK_FALSE(post(100, 1, kMostOctets));
+  CHECK(post());
+  const std::uint64_t since = now;
   constexpr std::uint64_t kLatest = Coalescing::kLongestNs + Coalescing::kClockStride * Coalescing::kPauseNs;
-  while (program.post(Coalescing::kPauseNs)) REQUIRE(program.now - since < kLatest);
+  while (post(Coalescing::kPauseNs)) REQUIRE(now - since < kLatest);
 }
 
-TEST_CASE("coalescing: what ends a burst", "[coalescing]") {
-  Program program;
-  program.begin();
+TEST_CASE_METHOD(Program, "coalescing: what ends a burst", "[coalescing]") {
+  begin();
   SECTION("a pause before posts wait") {
-    program.coalescing.sent();
-    CHECK_FALSE(program.post(Coalescing::kPauseNs + 1));
-    CHECK(program.begin() == Coalescing::kBurst - 1);
+    coalescing.sent();
+    CHECK_FALSE(post(Coalescing::kPauseNs + 1));
+    CHECK(begin() == Coalescing::kBurst - 1);
   }
   SECTION("a pause while posts wait, which the next reading of the clock shows") {
-    program.now += Coalescing::kClockStride * Coalescing::kPauseNs;
+    now += Coalescing::kClockStride * Coalescing::kPauseNs;
     unsigned waiting = 0;
-    while (program.post()) REQUIRE(++waiting < Coalescing::kClockStride);
-    CHECK(program.begin() == Coalescing::kBurst - 1);
+    while (post()) REQUIRE(++waiting < Coalescing::kClockStride);
+    CHECK(begin() == Coalescing::kBurst - 1);
   }
   SECTION("not the time that polling took, within reason") {
-    program.coalescing.sent();  // at the latest by the first poll that found nothing
-    ++program.polled;
-    CHECK(program.post(Coalescing::kPollNs));
-    program.coalescing.sent();
-    ++program.polled;
-    CHECK_FALSE(program.post(Coalescing::kPollNs + 1));
+    coalescing.sent();  // at the latest by the first poll that found nothing
+    ++polled;
+    CHECK(post(Coalescing::kPollNs));
+    coalescing.sent();
+    ++polled;
+    CHECK_FALSE(post(Coalescing::kPollNs + 1));
   }
   SECTION("one post a poll, twice") {
-    ++program.polled;
-    program.post();
-    ++program.polled;
-    for (int i = 0; i < 100; ++i, ++program.polled) CHECK_FALSE(program.post());
+    ++polled;
+    post();
+    ++polled;
+    for (int i = 0; i < 100; ++i, ++polled) CHECK_FALSE(post());
   }
 }
 
-TEST_CASE("coalescing: the clock is read for one in so many of the posts that wait", "[coalescing]") {
-  Program program;
-  program.begin();
-  program.now += 100'000;  // the clock would show a pause
+TEST_CASE_METHOD(Program, "coalescing: the clock is read for one in so many of the posts that wait", "[coalescing]") {
+  begin();
+  now += 100'000;  // the clock would show a pause
   for (unsigned i = 1; i < Coalescing::kClockStride; ++i) {
-    REQUIRE(program.coalescing.posted(1, 8, program.polled));
-    CHECK(program.coalescing.waits_too(kMostOctets));
+    REQUIRE(coalescing.posted(1, 8, polled));
+    CHECK(coalescing.waits_too(kMostOctets));
   }
-  REQUIRE(program.coalescing.posted(1, 8, program.polled));
-  CHECK_FALSE(program.coalescing.waits_too(kMostOctets));
-  CHECK_FALSE(program.coalescing.may_wait(program.now, kMostOctets));
+  REQUIRE(coalescing.posted(1, 8, polled));
+  CHECK_FALSE(coalescing.waits_too(kMostOctets));
+  CHECK_FALSE(coalescing.may_wait(now, kMostOctets));
 }
 
-TEST_CASE("coalescing: posts with pauses between them never wait", "[coalescing]") {
-  Program program;
+TEST_CASE_METHOD(Program, "coalescing: posts with pauses between them never wait", "[coalescing]") {
   for (int burst = 0; burst < 1000; ++burst) {
-    bool waits = program.post(10'000);
-    for (unsigned i = 1; i < Coalescing::kBurst; ++i) waits = program.post() || waits;
+    bool waits = post(10'000);
+    for (unsigned i = 1; i < Coalescing::kBurst; ++i) waits = post() || waits;
     REQUIRE_FALSE(waits);
   }
 }
 
-TEST_CASE("coalescing: a program that does not come back is left alone, longer each time", "[coalescing]") {
-  Program program;
-  program.begin();
-  CHECK_FALSE(program.coalescing.take_overdue(program.now + Coalescing::kLongestNs - 1, false));
+TEST_CASE_METHOD(Program, "coalescing: a program that does not come back is left alone, longer each time",
+                 "[coalescing]") {
+  begin();
+  CHECK_FALSE(coalescing.take_overdue(now + Coalescing::kLongestNs - 1, false));
   // Not one that is busy elsewhere.
-  CHECK(program.coalescing.take_overdue(program.now + Coalescing::kLongestNs, true));
-  program.coalescing.sent();
-  CHECK(program.post());
-  const auto left_alone = [&program] {
-    const std::uint64_t from = program.now += Coalescing::kLongestNs + 1000;
-    REQUIRE(program.coalescing.take_overdue(from, false));
-    program.coalescing.sent();
-    ++program.polled;
-    while (!program.post(0)) REQUIRE(program.now - from < 2 * Coalescing::kMostPenaltyNs);
-    return program.now - from;
+  CHECK(coalescing.take_overdue(now + Coalescing::kLongestNs, true));
+  coalescing.sent();
+  CHECK(post());
+  const auto left_alone = [&] {
+    const std::uint64_t from = now += Coalescing::kLongestNs + 1000;
+    REQUIRE(coalescing.take_overdue(from, false));
+    coalescing.sent();
+    ++polled;
+    while (!post(0)) REQUIRE(now - from < 2 * Coalescing::kMostPenaltyNs);
+    return now - from;
   };
   const std::uint64_t first = left_alone(), second = left_alone();
   CHECK(first >= Coalescing::kPenaltyNs);
@@ -133,8 +129,8 @@ TEST_CASE("coalescing: a program that does not come back is left alone, longer e
   for (int i = 0; i < 30; ++i) left_alone();
   CHECK(left_alone() < Coalescing::kMostPenaltyNs + 10'000);
   // And forgiven.
-  for (unsigned i = 0; i < 30 * Coalescing::kForgiven * Coalescing::kMost; ++i) program.post();
-  REQUIRE(program.post());
+  for (unsigned i = 0; i < 30 * Coalescing::kForgiven * Coalescing::kMost; ++i) post();
+  REQUIRE(post());
   CHECK(left_alone() < 2 * Coalescing::kPenaltyNs);
 }
 
@@ -172,6 +168,10 @@ struct Burst : RawPair {
       return octets >= posts * kFpdu;
     }));
   }
+};
+
+struct LocalBurst : Burst {
+  LocalBurst() : Burst(false) {}
 };
 
 }  // namespace
@@ -215,11 +215,10 @@ TEST_CASE("coalescing: what is posted is sent, whatever the program does next", 
   }
 }
 
-TEST_CASE("coalescing: a peer that closes in a burst closes in order", "[coalescing]") {
-  Burst it(false);
-  it.post();
-  REQUIRE(::shutdown(it.peer.fd(), SHUT_WR) == 0);
-  REQUIRE(eventually([&] { return it.a.qp->state() == IBV_QPS_ERR; }));
-  it.arrived(kPosts);
-  CHECK_FALSE(next_event(*it.context, 0));
+TEST_CASE_METHOD(LocalBurst, "coalescing: a peer that closes in a burst closes in order", "[coalescing]") {
+  post();
+  REQUIRE(::shutdown(peer.fd(), SHUT_WR) == 0);
+  REQUIRE(eventually([&] { return a.qp->state() == IBV_QPS_ERR; }));
+  arrived(kPosts);
+  CHECK_FALSE(next_event(*context, 0));
 }

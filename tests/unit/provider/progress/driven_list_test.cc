@@ -208,44 +208,41 @@ TEST_CASE("driven list: while a thread sleeps, peers hear that they have to wake
   CHECK(list.visit_rung(kAll, [](Driven&) {}) == 1);
 }
 
-TEST_CASE("driven list: who leaves something that rang wakes another thread", "[engine]") {
-  Sharing at;
-  at.list.begin_sleep();
-  at.list.pass_doorbell_on();  // nothing is left
-  CHECK_FALSE(at.called());
-  CHECK(at.peer->ring(at.bell));
-  CHECK(at.called());
-  at.list.answer_doorbell();
-  CHECK_FALSE(at.called());
-  at.list.pass_doorbell_on();
-  CHECK(at.called());
-  at.list.answer_doorbell();
-  at.list.end_sleep();
-  at.list.pass_doorbell_on();  // nobody sleeps
-  CHECK_FALSE(at.called());
+TEST_CASE_METHOD(Sharing, "driven list: who leaves something that rang wakes another thread", "[engine]") {
+  list.begin_sleep();
+  list.pass_doorbell_on();  // nothing is left
+  CHECK_FALSE(called());
+  CHECK(peer->ring(bell));
+  CHECK(called());
+  list.answer_doorbell();
+  CHECK_FALSE(called());
+  list.pass_doorbell_on();
+  CHECK(called());
+  list.answer_doorbell();
+  list.end_sleep();
+  list.pass_doorbell_on();  // nobody sleeps
+  CHECK_FALSE(called());
 }
 
-TEST_CASE("driven list: a doorbell that a peer has shut calls nobody, and peers are told", "[engine]") {
-  Sharing at;
-  REQUIRE(::shutdown(at.doorbell, SHUT_RDWR) == 0);
-  REQUIRE(at.called());
-  at.list.answer_doorbell();
-  CHECK_FALSE(at.called());
-  CHECK(at.list.doorbell(at.set.get(), {}) == -1);
-  CHECK(at.peer->ring(at.bell));  // somebody looks
-  at.list.begin_sleep();
-  CHECK_FALSE(at.peer->ring(at.bell));
-  at.list.end_sleep();
+TEST_CASE_METHOD(Sharing, "driven list: a doorbell that a peer has shut calls nobody, and peers are told", "[engine]") {
+  REQUIRE(::shutdown(doorbell, SHUT_RDWR) == 0);
+  REQUIRE(called());
+  list.answer_doorbell();
+  CHECK_FALSE(called());
+  CHECK(list.doorbell(set.get(), {}) == -1);
+  CHECK(peer->ring(bell));  // somebody looks
+  list.begin_sleep();
+  CHECK_FALSE(peer->ring(bell));
+  list.end_sleep();
 }
 
-TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, or poll, at the same time",
-          "[engine]") {
-  Sharing at;
-  DrivenList& list = at.list;
+TEST_CASE_METHOD(Sharing,
+                 "driven list: no ring is missed by threads that go to sleep and wake, or poll, at the same time",
+                 "[engine]") {
   std::atomic<unsigned> rung{0}, taken{0}, asleep{2};
   std::atomic<bool> ends{false};
   const auto look = [&](int milliseconds) {
-    if (at.called(milliseconds)) list.answer_doorbell();
+    if (called(milliseconds)) list.answer_doorbell();
   };
   const auto take = [&] { list.visit_rung(kAll, [&](Driven&) { taken = rung.load(); }); };
   const auto sleeper = [&] {
@@ -269,7 +266,7 @@ TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, 
   unsigned late = 0;
   const auto ring = [&](unsigned i) {
     rung = i;
-    at.peer->ring(at.bell);
+    peer->ring(bell);
     for (unsigned looks = 0; taken != i && late == 0; ++looks) {
       std::this_thread::yield();
       late += looks > 50'000'000 ? 1U : 0U;
@@ -279,7 +276,7 @@ TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, 
   ends = true;
   poller.join();
   while (asleep > 0) {
-    ::send(at.doorbell, "", 1, MSG_DONTWAIT);
+    ::send(doorbell, "", 1, MSG_DONTWAIT);
     std::this_thread::yield();
   }
   one.join();

@@ -150,25 +150,29 @@ void poll_until_parked(Engine& engine, FakeQp& qp) {
   }));
 }
 
+struct WithEngine {
+  Engine engine{find};
+};
+struct DrivenQp : WithEngine {
+  std::unique_ptr<FakeQp> qp = added(engine, 1);
+};
+
 }  // namespace
 
-TEST_CASE("engine: nothing happens before the first queue pair is added", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: nothing happens before the first queue pair is added", "[engine]") {
   FakeQp qp(engine, 1);
   engine.drive();
   CHECK(qp.polls == 0);
 }
 
-TEST_CASE("engine: the thread drives a queue pair whose program does not poll", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: the thread drives a queue pair whose program does not poll", "[engine]") {
   qp->give();
   CHECK(eventually([&] { return qp->octets == 1; }));
   CHECK(qp->polls == 0);
 }
 
-TEST_CASE("engine: once a socket has reported its end, each event of it looks for the end", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: once a socket has reported its end, each event of it looks for the end",
+                 "[engine]") {
   std::vector<std::unique_ptr<FakeQp>> all;
   const bool polled = GENERATE(false, true);  // with many queue pairs, polls take events, too
   for (std::uint32_t number = 1; number <= (polled ? 9U : 1U); ++number) all.push_back(added(engine, number));
@@ -191,16 +195,14 @@ TEST_CASE("engine: once a socket has reported its end, each event of it looks fo
   CHECK(comes([&] { return qp.looks_for_end > looks; }));
 }
 
-TEST_CASE("engine: a poll drives each of a few queue pairs by itself", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: a poll drives each of a few queue pairs by itself", "[engine]") {
   const auto a = added(engine, 1), b = added(engine, 2);
   engine.drive();
   CHECK(a->polls == 1);
   CHECK(b->polls == 1);
 }
 
-TEST_CASE("engine: a poll asks the kernel which of many queue pairs have octets", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: a poll asks the kernel which of many queue pairs have octets", "[engine]") {
   std::vector<std::unique_ptr<FakeQp>> all;
   for (std::uint32_t number = 1; number <= 9; ++number) all.push_back(added(engine, number));
   CHECK(engine.drives_many());
@@ -214,8 +216,7 @@ TEST_CASE("engine: a poll asks the kernel which of many queue pairs have octets"
   CHECK_FALSE(engine.drives_many());
 }
 
-TEST_CASE("engine: an idle queue pair is tried in every 8th poll, a busy one in each", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: an idle queue pair is tried in every 8th poll, a busy one in each", "[engine]") {
   const auto busy = added(engine, 1), idle = added(engine, 2);
   busy->has_work = true;
   for (int i = 0; i < 64; ++i) engine.drive();  // from here on the other one is known to be idle
@@ -231,8 +232,7 @@ TEST_CASE("engine: an idle queue pair is tried in every 8th poll, a busy one in 
   CHECK(idle->polls - found == 32);
 }
 
-TEST_CASE("engine: a queue pair that was removed is driven no more", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: a queue pair that was removed is driven no more", "[engine]") {
   const auto kept = added(engine, 1), removed = added(engine, 2);
   engine.remove(*removed);
   engine.drive();
@@ -240,9 +240,7 @@ TEST_CASE("engine: a queue pair that was removed is driven no more", "[engine]")
   CHECK(removed->polls == 0);
 }
 
-TEST_CASE("engine: after stop() nothing is driven, and nothing can be added", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: after stop() nothing is driven, and nothing can be added", "[engine]") {
   engine.stop();
   engine.drive();
   CHECK(qp->polls == 0);
@@ -250,9 +248,8 @@ TEST_CASE("engine: after stop() nothing is driven, and nothing can be added", "[
   CHECK(engine.add(late, late.fd()) == ENODEV);
 }
 
-TEST_CASE("engine: a poll sends the posts that wait, and one in vain also what else is deferred", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: a poll sends the posts that wait, and one in vain also what else is deferred",
+                 "[engine]") {
   poll_until_parked(engine, *qp);
   qp->waiting = qp->deferred = true;
   engine.note_deferred(1, true);
@@ -266,9 +263,9 @@ TEST_CASE("engine: a poll sends the posts that wait, and one in vain also what e
   CHECK(qp->sent_in_vain == 1);
 }
 
-TEST_CASE("engine: polls send what many queue pairs have deferred, some of them at a time", "[engine]") {
+TEST_CASE_METHOD(WithEngine, "engine: polls send what many queue pairs have deferred, some of them at a time",
+                 "[engine]") {
   constexpr std::uint32_t kAll = 15;
-  Engine engine(find);
   std::vector<std::unique_ptr<FakeQp>> all;
   for (std::uint32_t number = 1; number <= kAll; ++number) all.push_back(added(engine, number));
   REQUIRE(engine.drives_many());
@@ -301,8 +298,8 @@ TEST_CASE("engine: polls send what many queue pairs have deferred, some of them 
   engine.end_posting(0);
 }
 
-TEST_CASE("engine: a queue pair that has no memory to send in a poll ends, and the poll goes on", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: a queue pair that has no memory to send in a poll ends, and the poll goes on",
+                 "[engine]") {
   const auto other = added(engine, 1);
   const auto poor = added(engine, 2);
   poor->short_of_memory = poor->waiting = poor->deferred = true;
@@ -312,9 +309,7 @@ TEST_CASE("engine: a queue pair that has no memory to send in a poll ends, and t
   CHECK(other->polls == 1);
 }
 
-TEST_CASE("engine: while the program polls, arrivals do not wake the thread", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: while the program polls, arrivals do not wake the thread", "[engine]") {
   poll_until_parked(engine, *qp);
   // The program must not pause for so long that the thread takes over, which a loaded machine may force: then the
   // octet is the thread's, and the test tries again.
@@ -327,8 +322,7 @@ TEST_CASE("engine: while the program polls, arrivals do not wake the thread", "[
   }));
 }
 
-TEST_CASE("engine: sockets that polls look at are not watched meanwhile", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: sockets that polls look at are not watched meanwhile", "[engine]") {
   std::vector<std::unique_ptr<FakeQp>> qps;
   qps.push_back(added(engine, 1));
   // On a loaded machine the program may pause for so long that the thread takes over: then it polls again.
@@ -366,8 +360,8 @@ TEST_CASE("engine: sockets that polls look at are not watched meanwhile", "[engi
   }
 }
 
-TEST_CASE("engine: once the program stops polling, the thread looks at each queue pair", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: once the program stops polling, the thread looks at each queue pair",
+                 "[engine]") {
   const auto a = added(engine, 1), b = added(engine, 2);
   // On a loaded machine the thread may take over before the counters are read: then the test tries again.
   CHECK(eventually([&] {
@@ -377,9 +371,7 @@ TEST_CASE("engine: once the program stops polling, the thread looks at each queu
   }));
 }
 
-TEST_CASE("engine: a program that asks for an event ends the thread's sleep at once", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: a program that asks for an event ends the thread's sleep at once", "[engine]") {
   poll_until_parked(engine, *qp);
   engine.event_asked_for();
   CHECK(engine.program().awaits_event);
@@ -391,9 +383,8 @@ TEST_CASE("engine: a program that asks for an event ends the thread's sleep at o
   CHECK_FALSE(engine.program().awaits_event);
 }
 
-TEST_CASE("engine: the thread sends what a program has deferred and does not come back for", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: the thread sends what a program has deferred and does not come back for",
+                 "[engine]") {
   SECTION("a program that does not poll: at once, on an event of the queue pair") {
     const unsigned events = qp->events;
     qp->deferred = true;
@@ -412,9 +403,7 @@ TEST_CASE("engine: the thread sends what a program has deferred and does not com
   }
 }
 
-TEST_CASE("engine: take_over() has the thread look at the socket, be it asleep or not", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: take_over() has the thread look at the socket, be it asleep or not", "[engine]") {
   const bool parked = GENERATE(false, true);
   if (parked) poll_until_parked(engine, *qp);
   const unsigned events = qp->events;
@@ -497,9 +486,9 @@ bool is_driven_by(FakeQp& qp, pthread_t thread) {
 
 }  // namespace
 
-TEST_CASE("engine: a thread that waits alone drives, and the engine's own thread again behind the wait", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp,
+                 "engine: a thread that waits alone drives, and the engine's own thread again behind the wait",
+                 "[engine]") {
   const bool parked = GENERATE(false, true);
   if (parked) poll_until_parked(engine, *qp);
   Waiter waiter(engine);
@@ -515,9 +504,7 @@ TEST_CASE("engine: a thread that waits alone drives, and the engine's own thread
   CHECK(eventually([&] { return qp->octets > octets; }));
 }
 
-TEST_CASE("engine: what is deferred is sent while a thread waits", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: what is deferred is sent while a thread waits", "[engine]") {
   Waiter waiter(engine);
   REQUIRE(is_driven_by(*qp, waiter.thread()));
   for (int i = 0; i < 3; ++i) {
@@ -532,9 +519,7 @@ TEST_CASE("engine: what is deferred is sent while a thread waits", "[engine]") {
   }
 }
 
-TEST_CASE("engine: where several threads wait, the engine's own drives for all of them", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: where several threads wait, the engine's own drives for all of them", "[engine]") {
   Waiter first(engine);
   REQUIRE(is_driven_by(*qp, first.thread()));
   Waiter second(engine);
@@ -548,8 +533,8 @@ TEST_CASE("engine: where several threads wait, the engine's own drives for all o
   }
 }
 
-TEST_CASE("engine: of several threads that wait each drives what completes to its channel", "[engine]") {
-  Engine engine(find);
+TEST_CASE_METHOD(WithEngine, "engine: of several threads that wait each drives what completes to its channel",
+                 "[engine]") {
   std::vector<std::unique_ptr<FakeQp>> qps;
   const bool many = GENERATE(false, true);
   for (std::uint32_t number = 1; number <= (many ? kMost : 4); ++number) {
@@ -614,9 +599,7 @@ TEST_CASE("engine: of several threads that wait each drives what completes to it
   }
 }
 
-TEST_CASE("engine: behind the end of the engine a thread waits by itself", "[engine]") {
-  Engine engine(find);
-  const auto qp = added(engine, 1);
+TEST_CASE_METHOD(DrivenQp, "engine: behind the end of the engine a thread waits by itself", "[engine]") {
   Waiter waiter(engine);
   REQUIRE(is_driven_by(*qp, waiter.thread()));
   engine.stop();
@@ -661,9 +644,8 @@ TEST_CASE("engine: a thread that is always busy is helped, and no queue pair has
   engine.stop();
 }
 
-TEST_CASE("engine: alone, the thread drives all queue pairs in turn", "[engine]") {
+TEST_CASE_METHOD(WithEngine, "engine: alone, the thread drives all queue pairs in turn", "[engine]") {
   FakeQp::busy_at_once = 0;
-  Engine engine(find);
   std::vector<std::unique_ptr<FakeQp>> qps;
   make_busy(qps, engine, 4);
   CHECK(all_go_on(qps));

@@ -95,7 +95,7 @@ TEST_CASE("send scheduler: a stream that ends leaves no probe for later", "[sche
   CHECK(SendScheduler::stream_probe_policy(ProbePolicy::by_stride, false) == ProbePolicy::at_once);
 }
 
-TEST_CASE("send scheduler: posts outside of a burst", "[scheduler]") {
+TEST_CASE_METHOD(Rig, "send scheduler: posts outside of a burst", "[scheduler]") {
   struct Row {
     const char* what;
     bool remote_rule;
@@ -108,26 +108,25 @@ TEST_CASE("send scheduler: posts outside of a burst", "[scheduler]") {
                            Row{"remote rule, little queued", true, kSoon - 1, PostDecision::send},
                            Row{"remote rule, much queued", true, kSoon, PostDecision::send_and_look});
   CAPTURE(row.what);
-  Rig rig;
   SendScheduler::PostConditions conditions = kCanSend;
   conditions.remote_rule = row.remote_rule;
   conditions.queued = row.queued;
-  CHECK(rig.post(conditions) == row.decision);
-  CHECK(rig.clock_readings == 0);
-  CHECK_FALSE(rig.scheduler.posts_wait());
+  CHECK(post(conditions) == row.decision);
+  CHECK(clock_readings == 0);
+  CHECK_FALSE(scheduler.posts_wait());
 }
 
-TEST_CASE("send scheduler: a burst is sent until it has gone on for a while, and waits then", "[scheduler]") {
-  Rig rig;
-  for (unsigned i = 1; i < Coalescing::kBurst; ++i) CHECK(rig.post() == PostDecision::send);
-  CHECK(rig.clock_readings == 0);
-  for (unsigned i = 0; i < Coalescing::kBurst; ++i) CHECK(rig.post() == PostDecision::send_in_burst);
-  CHECK(rig.clock_readings == Coalescing::kBurst);
-  CHECK(rig.post() == PostDecision::defer_first);
-  CHECK(rig.post() == PostDecision::defer);
+TEST_CASE_METHOD(Rig, "send scheduler: a burst is sent until it has gone on for a while, and waits then",
+                 "[scheduler]") {
+  for (unsigned i = 1; i < Coalescing::kBurst; ++i) CHECK(post() == PostDecision::send);
+  CHECK(clock_readings == 0);
+  for (unsigned i = 0; i < Coalescing::kBurst; ++i) CHECK(post() == PostDecision::send_in_burst);
+  CHECK(clock_readings == Coalescing::kBurst);
+  CHECK(post() == PostDecision::defer_first);
+  CHECK(post() == PostDecision::defer);
 }
 
-TEST_CASE("send scheduler: what the next post of a burst does", "[scheduler]") {
+TEST_CASE_METHOD(Rig, "send scheduler: what the next post of a burst does", "[scheduler]") {
   using Conditions = SendScheduler::PostConditions;
   struct Row {
     const char* what;
@@ -149,46 +148,45 @@ TEST_CASE("send scheduler: what the next post of a burst does", "[scheduler]") {
       Row{"a pause in which it has polled", kCanSend, {1, 8, 1}, Coalescing::kPauseNs, PostDecision::defer, 1},
       Row{"a longer one", kCanSend, {1, 8, 1}, Coalescing::kPollNs, PostDecision::send_in_burst, 1});
   CAPTURE(row.what);
-  Rig rig;
-  rig.begin_burst();
-  rig.now += row.pause_ns;
-  rig.clock_readings = 0;
-  CHECK(rig.post(row.conditions, row.post) == row.decision);
-  CHECK(rig.clock_readings == row.clock_readings);
-  CHECK(rig.scheduler.posts_wait() == (row.decision == PostDecision::defer));
+  begin_burst();
+  now += row.pause_ns;
+  clock_readings = 0;
+  CHECK(post(row.conditions, row.post) == row.decision);
+  CHECK(clock_readings == row.clock_readings);
+  CHECK(scheduler.posts_wait() == (row.decision == PostDecision::defer));
 }
 
-TEST_CASE("send scheduler: the clock is read for few of the posts that wait, and then shows a pause", "[scheduler]") {
-  Rig rig;
-  rig.begin_burst();
+TEST_CASE_METHOD(Rig, "send scheduler: the clock is read for few of the posts that wait, and then shows a pause",
+                 "[scheduler]") {
+  begin_burst();
   const bool pause = GENERATE(false, true);
-  rig.clock_readings = 0;
-  for (unsigned i = 1; i < Coalescing::kClockStride; ++i) CHECK(rig.post() == PostDecision::defer);
-  CHECK(rig.clock_readings == 0);
-  if (pause) rig.now += Coalescing::kClockStride * Coalescing::kPauseNs;
-  CHECK(rig.post() == (pause ? PostDecision::send_in_burst : PostDecision::defer));
-  CHECK(rig.clock_readings == 1);
+  clock_readings = 0;
+  for (unsigned i = 1; i < Coalescing::kClockStride; ++i) CHECK(post() == PostDecision::defer);
+  CHECK(clock_readings == 0);
+  if (pause) now += Coalescing::kClockStride * Coalescing::kPauseNs;
+  CHECK(post() == (pause ? PostDecision::send_in_burst : PostDecision::defer));
+  CHECK(clock_readings == 1);
 }
 
-TEST_CASE("send scheduler: what sends the posts that wait", "[scheduler]") {
-  Rig rig;
+TEST_CASE_METHOD(Rig, "send scheduler: what sends the posts that wait", "[scheduler]") {
   constexpr auto if_none_due = ProbePolicy::if_none_due, at_once = ProbePolicy::at_once;
-  CHECK(rig.scheduler.polled(if_none_due) == std::nullopt);
-  CHECK(rig.scheduler.ending() == std::nullopt);
-  CHECK(rig.scheduler.ticked(false, rig.clock()) == std::nullopt);
-  rig.begin_burst();
-  CHECK(rig.scheduler.polled(if_none_due) == if_none_due);
-  CHECK(rig.scheduler.ending() == at_once);
-  rig.now = rig.too_late() - 1;
-  CHECK(rig.scheduler.ticked(false, rig.clock()) == std::nullopt);
-  rig.now = rig.too_late();
-  CHECK(rig.scheduler.ticked(true, rig.clock()) == std::nullopt);
-  CHECK(rig.scheduler.ticked(false, rig.clock()) == at_once);
-  rig.scheduler.sending_all();
-  CHECK(rig.scheduler.ending() == std::nullopt);
+  CHECK(scheduler.polled(if_none_due) == std::nullopt);
+  CHECK(scheduler.ending() == std::nullopt);
+  CHECK(scheduler.ticked(false, clock()) == std::nullopt);
+  begin_burst();
+  CHECK(scheduler.polled(if_none_due) == if_none_due);
+  CHECK(scheduler.ending() == at_once);
+  now = too_late() - 1;
+  CHECK(scheduler.ticked(false, clock()) == std::nullopt);
+  now = too_late();
+  CHECK(scheduler.ticked(true, clock()) == std::nullopt);
+  CHECK(scheduler.ticked(false, clock()) == at_once);
+  scheduler.sending_all();
+  CHECK(scheduler.ending() == std::nullopt);
 }
 
-TEST_CASE("send scheduler: whether posts go on waiting after some have waited for too long", "[scheduler]") {
+TEST_CASE_METHOD(Rig, "send scheduler: whether posts go on waiting after some have waited for too long",
+                 "[scheduler]") {
   struct Row {
     const char* what;
     Driver driver;
@@ -200,29 +198,26 @@ TEST_CASE("send scheduler: whether posts go on waiting after some have waited fo
                            Row{"a poll", Driver::poll, false, PostDecision::defer_first, 0},
                            Row{"an event: it has not come back", Driver::event, false, PostDecision::send_and_look, 1});
   CAPTURE(row.what);
-  Rig rig;
-  rig.begin_burst();
-  rig.now = rig.too_late();
-  rig.clock_readings = 0;
+  begin_burst();
+  now = too_late();
+  clock_readings = 0;
   if (row.tick) {
-    CHECK(rig.scheduler.ticked(false, rig.clock()) == ProbePolicy::at_once);
+    CHECK(scheduler.ticked(false, clock()) == ProbePolicy::at_once);
   } else {
-    CHECK(rig.scheduler.turn(row.driver, kComesBack, rig.clock()) ==
-          SendScheduler::probe_policy(row.driver, kComesBack));
+    CHECK(scheduler.turn(row.driver, kComesBack, clock()) == SendScheduler::probe_policy(row.driver, kComesBack));
   }
-  CHECK(rig.clock_readings == row.clock_readings);
-  rig.scheduler.sending_all();
-  rig.scheduler.resume(rig.now);
-  CHECK(rig.post() == row.next_post);
+  CHECK(clock_readings == row.clock_readings);
+  scheduler.sending_all();
+  scheduler.resume(now);
+  CHECK(post() == row.next_post);
 }
 
-TEST_CASE("send scheduler: a turn where no posts wait reads no clock", "[scheduler]") {
-  Rig rig;
-  CHECK(rig.scheduler.turn(Driver::event, kComesBack, rig.clock()) == ProbePolicy::at_once);
-  CHECK(rig.clock_readings == 0);
+TEST_CASE_METHOD(Rig, "send scheduler: a turn where no posts wait reads no clock", "[scheduler]") {
+  CHECK(scheduler.turn(Driver::event, kComesBack, clock()) == ProbePolicy::at_once);
+  CHECK(clock_readings == 0);
 }
 
-TEST_CASE("send scheduler: a thread that only polls leaves sending to the one that posts", "[scheduler]") {
+TEST_CASE_METHOD(Rig, "send scheduler: a thread that only polls leaves sending to the one that posts", "[scheduler]") {
   struct Row {
     const char* what;
     std::uint64_t since;
@@ -237,10 +232,9 @@ TEST_CASE("send scheduler: a thread that only polls leaves sending to the one th
                Row{"another thread posts right now", kStart, false, kPosterNs - 1, true, 1},
                Row{"that has left them alone", kStart, false, kPosterNs, false, 1});
   CAPTURE(row.what);
-  Rig rig;
-  rig.now += row.later_ns;
-  CHECK(SendScheduler::left_to_poster(row.since, row.is_poster, rig.clock()) == row.left);
-  CHECK(rig.clock_readings == row.clock_readings);
+  now += row.later_ns;
+  CHECK(SendScheduler::left_to_poster(row.since, row.is_poster, clock()) == row.left);
+  CHECK(clock_readings == row.clock_readings);
 }
 
 TEST_CASE("send scheduler: when polls send what has been deferred", "[scheduler]") {

@@ -2,7 +2,7 @@
 // How two ends find out that both are uiw, by messages that mean nothing to any other peer, and what changes then.
 #include <catch2/catch.hpp>
 
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -18,14 +18,10 @@ const Bytes kHelloRead =
     Wire().u8(0x41).u8(0x41).u32(0).u32(1).u32(1).u32(0).u32(0).u64(0).u32(0).u32(0x756977FF).u64(kOffset).bytes();
 
 StreamOptions asking(bool initiator, ReadyToReceive rtr = ReadyToReceive::write) {
-  StreamOptions options;
-  options.peer = PeerKind::not_known;
-  options.rtr = rtr;
-  options.hold = !initiator;
-  return options;
+  return {.rtr = rtr, .hold = !initiator, .peer = PeerKind::not_known};
 }
 Verdict give(End& end, const Bytes& ulpdu) {
-  const Verdict verdict = end.rx.ulpdu(ulpdu, 0, ulpdu.size());
+  const Verdict verdict = end.give(ulpdu);
   if (verdict == Verdict::go_on && end.rx.heard()) end.tx.release_hold();
   return verdict;
 }
@@ -34,8 +30,8 @@ Bytes send_of(std::uint32_t msn) { return Wire().u8(0x41).u8(0x43).u32(0).u32(0)
 
 }  // namespace
 
-TEST_CASE("hello: the ready-to-receive message of an initiator says it, by an STag and an offset", "[hello]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "hello: the ready-to-receive message of an initiator says it, by an STag and an offset",
+                 "[hello]") {
   SECTION("a Write") {
     end.start(asking(true));
     CHECK(said(end) == std::vector<Bytes>{kHello});
@@ -52,9 +48,8 @@ TEST_CASE("hello: the ready-to-receive message of an initiator says it, by an ST
   }
 }
 
-TEST_CASE("hello: the responder answers with its first message, before anything else", "[hello]") {
+TEST_CASE_METHOD(Single, "hello: the responder answers with its first message, before anything else", "[hello]") {
   const auto rtr = GENERATE(ReadyToReceive::write, ReadyToReceive::read);
-  End end(1);
   end.start(asking(false, rtr));
   end.send(1, {});
   CHECK(said(end).empty());
@@ -72,9 +67,8 @@ TEST_CASE("hello: the responder answers with its first message, before anything 
   CHECK(end.known.size() == 1);
 }
 
-TEST_CASE("hello: a first message that is none comes from another peer", "[hello]") {
+TEST_CASE_METHOD(Single, "hello: a first message that is none comes from another peer", "[hello]") {
   const bool initiator = GENERATE(false, true);
-  End end(1);
   end.start(asking(initiator));
   end.post(1, {});
   Bytes first;
@@ -94,9 +88,9 @@ TEST_CASE("hello: a first message that is none comes from another peer", "[hello
   CHECK(end.tx.failure()->status == Status::local_operation);
 }
 
-TEST_CASE("hello: the hello of a responder that is no answer to a ready-to-receive message is not answered",
-          "[hello]") {
-  End end(1);
+TEST_CASE_METHOD(Single,
+                 "hello: the hello of a responder that is no answer to a ready-to-receive message is not answered",
+                 "[hello]") {
   end.start(asking(true));
   take_all(end);
   REQUIRE(give(end, kHello) == Verdict::go_on);
@@ -104,8 +98,7 @@ TEST_CASE("hello: the hello of a responder that is no answer to a ready-to-recei
   CHECK(said(end).empty());
 }
 
-TEST_CASE("hello: Send with immediate waits until it is known what the peer is", "[hello]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "hello: Send with immediate waits until it is known what the peer is", "[hello]") {
   end.start(asking(true));
   end.send(1, {});
   end.send_immediate(2, {}, 5);
@@ -133,8 +126,7 @@ TEST_CASE("hello: Send with immediate waits until it is known what the peer is",
   }
 }
 
-TEST_CASE("hello: a peer that was silent for too long may still say hello", "[hello]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "hello: a peer that was silent for too long may still say hello", "[hello]") {
   end.start(asking(true));
   end.tx.peer_known(PeerKind::other, false);
   REQUIRE(give(end, kHello) == Verdict::go_on);
@@ -143,10 +135,10 @@ TEST_CASE("hello: a peer that was silent for too long may still say hello", "[he
   CHECK(said(end) == std::vector<Bytes>{kHello, Wire().u8(0x41).u8(0x4F).u32(5).u32(0).u32(1).u32(0).bytes()});
 }
 
-TEST_CASE("hello: FPDUs to uiw may be longer than a TCP segment, once TCP has the one in progress", "[hello]") {
+TEST_CASE_METHOD(Single, "hello: FPDUs to uiw may be longer than a TCP segment, once TCP has the one in progress",
+                 "[hello]") {
   const bool crc = GENERATE(false, true);
   const Bytes data = pattern(1000);
-  End end(1);
   StreamOptions options = asking(true);
   options.crc = crc;
   options.mulpdu = 114;  // 100 octets of an RDMA Write
@@ -176,9 +168,7 @@ TEST_CASE("hello: FPDUs to uiw may be longer than a TCP segment, once TCP has th
   CHECK(ulpdus_of(take_all(end), crc).size() == 1);
 }
 
-TEST_CASE("hello: an RDMA Write of no octets to an STag like ours has STag 0", "[hello]") {
-  End end(1);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "hello: an RDMA Write of no octets to an STag like ours has STag 0", "[hello]") {
   const Bytes data = pattern(4);
   const Stag like{0x756977FF};
   end.write(1, {}, like, kOffset);

@@ -8,89 +8,88 @@ using namespace uiw;
 using namespace uiw::test;
 using rdmap::Completion;
 
-TEST_CASE("completion: a peer without a receive confirms what came before the message that waits", "[completion]") {
-  Requester it;
-  for (std::uint64_t id = 1; id <= 4; ++id) it.post(id);
-  CHECK(it.all() == "ssssp");
-  it.end.tx.take_report({rdmap::Msn{3}, 0});
-  CHECK(it.good() == Ids{1, 2});
-  it.end.tx.take_report({rdmap::Msn{2}, 0});  // it has said more already
-  it.end.tx.take_report({rdmap::Msn{9}, 0});  // of what was never sent
-  it.end.tx.take_report({rdmap::Msn{0x80000000}, 0});
-  it.end.tx.take_report({rdmap::Msn{5}, 1});
-  CHECK(it.good() == Ids{1, 2});
-  it.post(5);
-  CHECK(it.go(50) == 1);
-  it.end.tx.take_report({rdmap::Msn{5}, 0});  // which is half sent
-  CHECK(it.good() == Ids{1, 2, 3, 4});
-  it.answer();
-  CHECK(it.good() == Ids{1, 2, 3, 4});
-  CHECK(it.all() == "sp");
-  it.answer();
-  CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+TEST_CASE_METHOD(Requester, "completion: a peer without a receive confirms what came before the message that waits",
+                 "[completion]") {
+  for (std::uint64_t id = 1; id <= 4; ++id) post(id);
+  CHECK(all() == "ssssp");
+  end.tx.take_report({rdmap::Msn{3}, 0});
+  CHECK(good() == Ids{1, 2});
+  end.tx.take_report({rdmap::Msn{2}, 0});  // it has said more already
+  end.tx.take_report({rdmap::Msn{9}, 0});  // of what was never sent
+  end.tx.take_report({rdmap::Msn{0x80000000}, 0});
+  end.tx.take_report({rdmap::Msn{5}, 1});
+  CHECK(good() == Ids{1, 2});
+  post(5);
+  CHECK(go(50) == 1);
+  end.tx.take_report({rdmap::Msn{5}, 0});  // which is half sent
+  CHECK(good() == Ids{1, 2, 3, 4});
+  answer();
+  CHECK(good() == Ids{1, 2, 3, 4});
+  CHECK(all() == "sp");
+  answer();
+  CHECK(good() == Ids{1, 2, 3, 4, 5});
 }
 
 // What a requester has sent is confirmed up to the last Send or Write that the peer has placed.
-TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their numbers", "[completion]") {
-  Requester it;
-  it.post(1);
-  it.end.write(2, {memory_segment(it.data)}, Stag{1}, 0);
-  it.end.write(3, {memory_segment(it.data)}, Stag{1}, 0);
-  it.post(4);
-  it.end.write(5, {memory_segment(it.data)}, Stag{1}, 0);
-  CHECK(it.all() == "swwswp");
+TEST_CASE_METHOD(Requester, "completion: a peer that leaves confirms Sends and Writes, by their numbers",
+                 "[completion]") {
+  post(1);
+  end.write(2, {memory_segment(data)}, Stag{1}, 0);
+  end.write(3, {memory_segment(data)}, Stag{1}, 0);
+  post(4);
+  end.write(5, {memory_segment(data)}, Stag{1}, 0);
+  CHECK(all() == "swwswp");
   SECTION("nothing") {
-    it.end.tx.take_report({rdmap::Msn{1}, 0});
-    CHECK(it.good().empty());
+    end.tx.take_report({rdmap::Msn{1}, 0});
+    CHECK(good().empty());
   }
   SECTION("a Write behind a Send") {
-    it.end.tx.take_report({rdmap::Msn{2}, 1});
-    CHECK(it.good() == Ids{1, 2});
+    end.tx.take_report({rdmap::Msn{2}, 1});
+    CHECK(good() == Ids{1, 2});
   }
   SECTION("a Send behind Writes") {
-    it.end.tx.take_report({rdmap::Msn{3}, 2});
-    CHECK(it.good() == Ids{1, 2, 3, 4});
+    end.tx.take_report({rdmap::Msn{3}, 2});
+    CHECK(good() == Ids{1, 2, 3, 4});
   }
   SECTION("all") {
-    it.end.tx.take_report({rdmap::Msn{3}, 3});
-    CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+    end.tx.take_report({rdmap::Msn{3}, 3});
+    CHECK(good() == Ids{1, 2, 3, 4, 5});
   }
   SECTION("more Writes than there were") {
-    it.end.tx.take_report({rdmap::Msn{3}, 4});
-    CHECK(it.good().empty());
+    end.tx.take_report({rdmap::Msn{3}, 4});
+    CHECK(good().empty());
   }
 }
 
-TEST_CASE("completion: an RNR report is sent once, with the same octets when it is built again", "[completion]") {
+TEST_CASE_METHOD(Requester, "completion: an RNR report is sent once, with the same octets when it is built again",
+                 "[completion]") {
   const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
-  Requester it;
-  it.end.tx.report(rdmap::kRnrReport, {rdmap::Msn{7}, 3});
-  if (taken > 0) it.go(taken);
-  it.end.tx.report(rdmap::kRnrReport, {rdmap::Msn{8}, 3});  // the first is not out yet
-  while (it.go() > 0) {
+  end.tx.report(rdmap::kRnrReport, {rdmap::Msn{7}, 3});
+  if (taken > 0) go(taken);
+  end.tx.report(rdmap::kRnrReport, {rdmap::Msn{8}, 3});  // the first is not out yet
+  while (go() > 0) {
   }
-  const auto ulpdus = ulpdus_of(it.stream, false);
+  const auto ulpdus = ulpdus_of(stream, false);
   REQUIRE(ulpdus.size() == 1);
   // An RDMA Write of no octets to an STag of ours.
   CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x40).u32(0x75697700).u32(3).u32(7).bytes());
-  it.end.tx.report(rdmap::kRnrReport, {rdmap::Msn{8}, 3});
-  CHECK(it.go() == 1);
+  end.tx.report(rdmap::kRnrReport, {rdmap::Msn{8}, 3});
+  CHECK(go() == 1);
 }
 
-TEST_CASE("completion: a progress report precedes a message that may be the reply to the peer's work", "[completion]") {
+TEST_CASE_METHOD(Pair, "completion: a progress report precedes a message that may be the reply to the peer's work",
+                 "[completion]") {
   const bool crc = GENERATE(false, true);
   const bool infiniband = GENERATE(false, true);
-  End a(1), b(2);
-  StreamOptions options;
-  options.crc = crc;
-  options.infiniband = infiniband;
-  options.peer = mpa::PeerKind::uiw;
-  options.completion = Completion::remote;
-  options.probe_slots = 1;
+  StreamOptions options{.crc = crc,
+                        .peer = mpa::PeerKind::uiw,
+                        .completion = Completion::remote,
+                        .probe_slots = 1,
+                        .infiniband = infiniband};
   a.start(options);
   if (!infiniband) options.completion = Completion::local;  // of its own work
   b.start(options);
-  Pair pair(a, b, GENERATE(1U, 2U, 3U));
+  seed(GENERATE(1U, 2U, 3U));
   a.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
   Bytes data = pattern(100), in(100), in_b(100);
   for (std::uint64_t id = 1; id <= 3; ++id) {
@@ -101,7 +100,7 @@ TEST_CASE("completion: a progress report precedes a message that may be the repl
   // What confirms work, and the receive of an answer, in the order in which they come.
   std::uint64_t answered = 0;
   for (int i = 0; i < 10'000 && a.received.size() < 3; ++i) {
-    pair.step();
+    step();
     for (; answered < b.received.size(); ++answered) b.send(10 + answered, {memory_segment(data)});
     REQUIRE(a.sent.size() >= a.received.size());
   }
@@ -114,10 +113,7 @@ TEST_CASE("completion: progress is reported once, and only in front of a message
           "[completion]") {
   Requester it(4, 1, 64, 1440);
   End& end = it.end;
-  StreamOptions options;
-  options.crc = false;
-  options.infiniband = true;
-  end.start(options);
+  end.start({.crc = false, .infiniband = true});
   const auto reports = [&] {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> found;  // STag, tagged offset
     while (it.go() > 0) {
@@ -155,20 +151,18 @@ TEST_CASE("completion: progress is reported once, and only in front of a message
   CHECK(reports() == Reports{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
 }
 
-TEST_CASE("completion: no report comes between a Write and its Immediate Data (RFC 7306 section 6)", "[completion]") {
-  Requester it;
-  StreamOptions options;
-  options.crc = false;
-  options.infiniband = true;
-  it.end.start(options);
-  it.end.write_immediate(1, {memory_segment(it.data)}, Stag{1}, 0, {});
-  REQUIRE(it.go(2 + 14 + 100 + 4) == 2);  // TCP takes the Write
-  it.end.reads->progress = 3;             // and two Sends of the peer come
-  it.post(2);
-  while (it.go() > 0) {
+TEST_CASE_METHOD(Requester, "completion: no report comes between a Write and its Immediate Data (RFC 7306 section 6)",
+                 "[completion]") {
+  const StreamOptions options{.crc = false, .infiniband = true};
+  end.start(options);
+  end.write_immediate(1, {memory_segment(data)}, Stag{1}, 0, {});
+  REQUIRE(go(2 + 14 + 100 + 4) == 2);  // TCP takes the Write
+  end.reads->progress = 3;             // and two Sends of the peer come
+  post(2);
+  while (go() > 0) {
   }
   std::vector<unsigned> controls;
-  for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) controls.push_back(std::to_integer<unsigned>(ulpdu[1]));
+  for (const Bytes& ulpdu : ulpdus_of(stream, false)) controls.push_back(std::to_integer<unsigned>(ulpdu[1]));
   CHECK(controls == std::vector<unsigned>{0x40, 0x48, 0x40, 0x43});
 }
 
@@ -194,11 +188,9 @@ TEST_CASE("completion: an end with the remote rule requests progress reports fro
   const bool remote = GENERATE(true, false), reports = GENERATE(true, false);
   Requester it(4, 1, 64, 1440);
   End& end = it.end;
-  StreamOptions options;
-  options.crc = false;
-  options.peer = reports ? mpa::PeerKind::uiw : mpa::PeerKind::other;
-  options.completion = remote ? Completion::remote : Completion::local;
-  end.start(options);
+  end.start({.crc = false,
+             .peer = reports ? mpa::PeerKind::uiw : mpa::PeerKind::other,
+             .completion = remote ? Completion::remote : Completion::local});
   it.post(1);
   while (it.go() > 0) {
   }
@@ -223,19 +215,14 @@ TEST_CASE("completion: an end with the remote rule requests progress reports fro
   };
   CHECK_FALSE(acknowledged(2));
   const Bytes asking = Wire().u8(0xC1).u8(0x40).u32(0x75697702).u64(1).bytes();
-  CHECK(end.rx.ulpdu(asking, 0, asking.size()) == mpa::UlpduSink::Verdict::go_on);
+  CHECK(end.give(asking) == mpa::UlpduSink::Verdict::go_on);
   CHECK(acknowledged(3) == reports);
 }
 
-TEST_CASE("completion: an RNR report counts if the peer is uiw", "[completion]") {
+TEST_CASE_METHOD(Single, "completion: an RNR report counts if the peer is uiw", "[completion]") {
   const bool uiw = GENERATE(true, false);
-  End end(1);
-  StreamOptions options;
-  options.peer = uiw ? mpa::PeerKind::uiw : mpa::PeerKind::other;
-  end.start(options);
-  const auto give = [&](const Bytes& ulpdu) {
-    CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == mpa::UlpduSink::Verdict::go_on);
-  };
+  end.start({.peer = uiw ? mpa::PeerKind::uiw : mpa::PeerKind::other});
+  const auto give = [&](const Bytes& ulpdu) { CHECK(end.give(ulpdu) == mpa::UlpduSink::Verdict::go_on); };
   give(Wire().u8(0xC1).u8(0x40).u32(0).u64(7).bytes());  // a Write of nothing
   CHECK(end.reports == 0);
   give(Wire().u8(0xC1).u8(0x40).u32(0x75697700).u64(7).bytes());

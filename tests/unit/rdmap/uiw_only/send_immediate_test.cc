@@ -2,7 +2,7 @@
 // Send with immediate: the opcodes that uiw sends to uiw.
 #include <catch2/catch.hpp>
 
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/pair.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -10,24 +10,16 @@ using Verdict = mpa::UlpduSink::Verdict;
 
 namespace {
 
-StreamOptions agreed(std::size_t mulpdu = 1440) {
-  StreamOptions options;
-  options.mulpdu = mulpdu;
-  options.peer = mpa::PeerKind::uiw;
-  return options;
-}
+StreamOptions agreed(std::size_t mulpdu = 1440) { return {.mulpdu = mulpdu, .peer = mpa::PeerKind::uiw}; }
 
 Bytes segment(std::uint32_t msn, std::uint32_t word, Octets payload, std::uint32_t offset = 0, bool last = true,
               unsigned control = 0x4F) {
   return Wire().u8(last ? 0x41 : 0x01).u8(control).u32(word).u32(0).u32(msn).u32(offset).add(payload);
 }
 
-Verdict give(End& end, const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); }
-
 }  // namespace
 
-TEST_CASE("send_immediate: the octets of messages, in the order of Sends", "[send_immediate]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "send_immediate: the octets of messages, in the order of Sends", "[send_immediate]") {
   end.start(agreed(128));
   const Bytes data = pattern(200);
   end.send(1, {});
@@ -44,19 +36,16 @@ TEST_CASE("send_immediate: the octets of messages, in the order of Sends", "[sen
   CHECK(end.sent.size() == 4);
 }
 
-TEST_CASE("send_immediate: from end to end, whatever the octets are cut to", "[send_immediate]") {
+TEST_CASE_METHOD(Pair, "send_immediate: from end to end, whatever the octets are cut to", "[send_immediate]") {
   const bool crc = GENERATE(false, true);
   const auto seed = static_cast<unsigned>(GENERATE(range(1, 6)));
   Random random(seed);
-  End a(1, 64, 100), b(2);
   StreamOptions options = agreed(GENERATE(128, 1440));
   options.crc = crc;
-  a.start(options);
-  b.start(options);
+  start(options, seed);
   const Bytes source = pattern(5000, seed);
   std::vector<Bytes> inboxes(40);
   std::vector<std::size_t> sizes;
-  Pair pair(a, b, seed);
   for (std::uint32_t i = 0; i < 40; ++i) {
     sizes.push_back(between(random, 0, 3) == 0 ? 0 : between(random, 1, source.size()));
     const std::size_t first = sizes[i] / 3;
@@ -68,9 +57,9 @@ TEST_CASE("send_immediate: from end to end, whatever the octets are cut to", "[s
     }
     inboxes[i].resize(source.size());
     b.post(i, {memory_segment(inboxes[i])});
-    if (between(random, 0, 2) == 0) pair.run();
+    if (between(random, 0, 2) == 0) run();
   }
-  pair.run();
+  run();
   REQUIRE(a.sent.size() == 40);
   REQUIRE(b.received.size() == 40);
   for (std::uint32_t i = 0; i < 40; ++i) {
@@ -89,31 +78,28 @@ TEST_CASE("send_immediate: from end to end, whatever the octets are cut to", "[s
   }
 }
 
-TEST_CASE("send_immediate: waits for a receive", "[send_immediate]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "send_immediate: waits for a receive", "[send_immediate]") {
   end.start(agreed());
-  REQUIRE(give(end, segment(1, 5, {})) == Verdict::pause);
+  REQUIRE(end.give(segment(1, 5, {})) == Verdict::pause);
   end.post(1, {});
-  REQUIRE(give(end, segment(1, 5, {})) == Verdict::go_on);
+  REQUIRE(end.give(segment(1, 5, {})) == Verdict::go_on);
   CHECK(end.received.size() == 1);
 }
 
-TEST_CASE("send_immediate: of no octets it is no ready-to-receive message", "[send_immediate]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "send_immediate: of no octets it is no ready-to-receive message", "[send_immediate]") {
   StreamOptions options = agreed();
   options.hold = true;
   options.rtr = mpa::ReadyToReceive::fulpdu;
   end.start(options);
   end.post(1, {});
-  REQUIRE(give(end, segment(1, 5, {})) == Verdict::go_on);
+  REQUIRE(end.give(segment(1, 5, {})) == Verdict::go_on);
   CHECK(end.received.size() == 1);
 }
 
-TEST_CASE("send_immediate: without agreement the opcode is unexpected (RFC 5040 section 7.2)", "[send_immediate]") {
-  End end(1);
-  end.start({});
+TEST_CASE_METHOD(StartedEnd, "send_immediate: without agreement the opcode is unexpected (RFC 5040 section 7.2)",
+                 "[send_immediate]") {
   end.post(1, {});
-  REQUIRE(give(end, segment(1, 5, {})) == Verdict::stop);
+  REQUIRE(end.give(segment(1, 5, {})) == Verdict::stop);
   REQUIRE(end.rx.error());
   CHECK(end.rx.error()->layer == rdmap::Layer::rdma);
   CHECK(end.rx.error()->type == static_cast<std::uint8_t>(rdmap::ErrorType::remote_operation));
@@ -121,8 +107,7 @@ TEST_CASE("send_immediate: without agreement the opcode is unexpected (RFC 5040 
   CHECK(end.received.empty());
 }
 
-TEST_CASE("send_immediate: what is refused", "[send_immediate]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "send_immediate: what is refused", "[send_immediate]") {
   end.start(agreed());
   Bytes memory(64);
   end.post(1, {memory_segment(memory)});
@@ -136,19 +121,18 @@ TEST_CASE("send_immediate: what is refused", "[send_immediate]") {
   }
   SECTION("tagged") { bad = Wire().u8(0xC1).u8(0x4F).u32(1).u64(0).bytes(); }
   SECTION("solicited by its second segment alone") {
-    REQUIRE(give(end, segment(1, 5, payload, 0, false)) == Verdict::go_on);
+    REQUIRE(end.give(segment(1, 5, payload, 0, false)) == Verdict::go_on);
     bad = segment(1, 5, payload, 8, true, 0x4E);
   }
   SECTION("behind the first segment of a Send") {
-    REQUIRE(give(end, segment(1, 0, payload, 0, false, 0x43)) == Verdict::go_on);
+    REQUIRE(end.give(segment(1, 0, payload, 0, false, 0x43)) == Verdict::go_on);
     bad = segment(1, 5, payload, 8);
   }
-  REQUIRE(give(end, bad) == Verdict::stop);
+  REQUIRE(end.give(bad) == Verdict::stop);
   CHECK(end.rx.error());
 }
 
-TEST_CASE("send_immediate: work posted before the agreement fails in its turn", "[send_immediate]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "send_immediate: work posted before the agreement fails in its turn", "[send_immediate]") {
   end.send(1, {});
   end.send_immediate(2, {}, 5);
   end.send(3, {});
@@ -163,8 +147,7 @@ TEST_CASE("send_immediate: work posted before the agreement fails in its turn", 
   CHECK(end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::local_operation}, {3, Status::flushed}});
 }
 
-TEST_CASE("send_immediate: a Terminate finds its work", "[send_immediate]") {
-  End end(1);
+TEST_CASE_METHOD(Single, "send_immediate: a Terminate finds its work", "[send_immediate]") {
   end.start(agreed());
   end.send_immediate(1, {}, 5);
   end.send_immediate(2, {}, 6);

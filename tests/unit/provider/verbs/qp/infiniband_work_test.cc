@@ -21,10 +21,7 @@ constexpr int kReliableRts = kRts | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_R
 struct End : Side {
   explicit End(Context& in, ibv_qp_type of_type = IBV_QPT_RC) : Side(in), type(of_type) {
     if (type != IBV_QPT_RC) {
-      ibv_qp_init_attr attributes{};
-      attributes.qp_type = type;
-      attributes.sq_sig_all = 1;
-      attributes.cap = {16, 16, 4, 4, 64};
+      ibv_qp_init_attr attributes = attributes_of(type);
       qp = Qp::create(in, pd, send_cq.get(), receive_cq.get(), attributes, handle());
       REQUIRE(qp);
     }

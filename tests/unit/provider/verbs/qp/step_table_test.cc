@@ -89,14 +89,9 @@ int expected(const Table& table, ibv_qp_state from, ibv_qp_state to, int mask) {
 }
 
 // A queue pair of any type.
-struct End {
-  End(Context& in, ibv_qp_type type) : context(in), pd(in.shared_from_this()) {
-    send_cq = Cq::create(in, 64, -1, nullptr);
-    receive_cq = Cq::create(in, 64, -1, nullptr);
-    ibv_qp_init_attr attributes{};
-    attributes.qp_type = type;
-    attributes.sq_sig_all = 1;
-    attributes.cap = {16, 16, 4, 4, 64};
+struct End : Surroundings {
+  End(Context& in, ibv_qp_type type) : Surroundings(in) {
+    ibv_qp_init_attr attributes = attributes_of(type);
     qp = QueuePair::create(in, pd, send_cq.get(), receive_cq.get(), attributes, nullptr, nullptr);
     REQUIRE(qp);
   }
@@ -150,9 +145,6 @@ struct End {
     peer.emplace(std::move(one));
   }
 
-  Context& context;
-  Pd pd;
-  std::unique_ptr<Cq> send_cq, receive_cq;
   std::unique_ptr<QueuePair> qp;
   bool by_manager = false;
   std::optional<TcpStream> peer;

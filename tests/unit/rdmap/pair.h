@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Two ends of an RDMAP stream in memory: a transmitter and a receiver each, and between them a "socket" that takes
-// and delivers random numbers of octets. What QPs do around them is done here in the plainest way.
+// The fixture of the tests of rdmap: two ends of a stream in memory, a transmitter and a receiver each, and between
+// them a "socket" that takes and delivers random numbers of octets. What queue pairs do around them is done here in the
+// plainest way.
+//
+//   TEST_CASE_METHOD(Pair, "title", "[tag]") {
+//     start({.crc = false});
+//     a.send(1, {memory_segment(data)});
+//     b.post(2, {memory_segment(inbox)});
+//     run();
+//     CHECK(b.received.size() == 1);
+//   }
+//
+// Single has one end, StartedEnd the same in a stream with what is agreed on by default; their peer is the test, which
+// takes what is sent (take_all) and gives what comes (End::give).
 #pragma once
 
 #include <algorithm>
@@ -196,6 +208,9 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     posted.push_back({id, length, named(pieces)});
   }
 
+  // A ULPDU that comes.
+  mpa::UlpduSink::Verdict give(const Bytes& ulpdu) { return rx.ulpdu(ulpdu, 0, ulpdu.size()); }
+
   // What the transmitter could not send ends everything.
   void flush_failed() {
     REQUIRE(tx.failure());
@@ -327,27 +342,32 @@ inline std::vector<Bytes> ulpdus_of(Octets stream, bool crc) {
   return out;
 }
 
-class Pair {
- public:
-  Pair(End& a, End& b, unsigned seed) : a_(a), b_(b), random_(seed) {}
-
+struct Pair {
+  void start(const StreamOptions& options = {}, unsigned with_seed = 1) {
+    a.start(options);
+    b.start(options);
+    seed(with_seed);
+  }
+  // How the octets between them are cut.
+  void seed(unsigned with) { random_.seed(with); }
   // Until neither side can do anything more.
   void run() {
     while (step()) {
     }
   }
   bool step() {
-    bool moved = transmit(a_, to_b_);
-    moved = transmit(b_, to_a_) || moved;
-    moved = deliver(to_b_, b_) || moved;
-    moved = deliver(to_a_, a_) || moved;
+    bool moved = transmit(a, to_b_);
+    moved = transmit(b, to_a_) || moved;
+    moved = deliver(to_b_, b) || moved;
+    moved = deliver(to_a_, a) || moved;
     return moved;
   }
   // Only in this direction.
-  bool transmit_a() { return transmit(a_, to_b_); }
-  bool deliver_b() { return deliver(to_b_, b_); }
+  bool transmit_a() { return transmit(a, to_b_); }
+  bool deliver_b() { return deliver(to_b_, b); }
   Bytes& to_b() { return to_b_; }
 
+  End a{1, 64, 100}, b{2, 64, 100};
   std::size_t most = ~std::size_t{0};  // octets a socket takes at a time
 
  private:
@@ -403,10 +423,16 @@ class Pair {
     return true;
   }
 
-  End &a_, &b_;
-  Random random_;
+  Random random_{1};
   Bytes to_a_, to_b_;
   std::unique_ptr<rdmap::OutgoingBatch> batch_ = std::make_unique<rdmap::OutgoingBatch>();
+};
+
+struct Single {
+  End end{1};
+};
+struct StartedEnd : Single {
+  StartedEnd() { end.start({}); }
 };
 
 // What a peer says of the work it could not do.
