@@ -49,8 +49,7 @@ TEST_CASE("an id moves to another channel with its events") {
   CHECK_FALSE(to.readable());
 }
 
-TEST_CASE("a program may write an event of its own") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "a program may write an event of its own") {
   const std::uint32_t id = create_id(node, RDMA_PS_TCP, 5);
   struct {
     __u32 id, reserved, event, status;
@@ -70,9 +69,7 @@ TEST_CASE("a program may write an event of its own") {
   CHECK(run(node, 24, command) == -EINVAL);
 }
 
-TEST_CASE("a waiting program is woken by an event and by a signal, not by the close") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "a waiting program is woken by an event and by a signal, not by the close") {
   rdma_ucm_event_resp event = {};
   long woken = -1;
   std::atomic<pid_t> waits{0};
@@ -150,8 +147,7 @@ TEST_CASE("a command that was begun before the close of its channel goes on as i
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST_CASE("a channel lives until its last descriptor") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "a channel lives until its last descriptor") {
   abi().retain(node.object());
   abi().release(node.object(), node.fd());
   CHECK(destroy_id(node, create_id(node)) == 0);

@@ -9,9 +9,8 @@
 
 using namespace uiw::test;
 
-TEST_CASE("short and wrong headers are refused", "[native]") {
+TEST_CASE_METHOD(CmNode, "short and wrong headers are refused", "[native]") {
   REQUIRE(table() != nullptr);
-  Node node("rdma_cm");
   const rdma_ucm_cmd_hdr header = {RDMA_USER_CM_CMD_CREATE_ID, 24, 4};
   CHECK(node.write(&header, 0) == -EINVAL);
   CHECK(node.write(&header, sizeof header - 1) == -EINVAL);
@@ -40,9 +39,7 @@ TEST_CASE("every command survives every length", "[native]") {
   }
 }
 
-TEST_CASE("a command shorter than its structure is invalid") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "a command shorter than its structure is invalid") {
   rdma_ucm_event_resp sink[2] = {};
   struct {
     std::uint64_t response;
@@ -111,9 +108,7 @@ TEST_CASE("an answer without room or with a bad address is refused", "[native]")
   CHECK_FALSE(node.readable());
 }
 
-TEST_CASE("an answer ends where the program's room ends") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "an answer ends where the program's room ends") {
   CHECK(resolve(node, id, ipv4("127.0.0.1", 1)) == 0);
   rdma_ucm_event_resp event;
   std::memset(&event, 0xee, sizeof event);
@@ -123,8 +118,7 @@ TEST_CASE("an answer ends where the program's room ends") {
   CHECK(event.ece.vendor_id == 0xeeeeeeee);
 }
 
-TEST_CASE("ids are known to their channel alone") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "ids are known to their channel alone") {
   Node other("rdma_cm");
   const std::uint32_t id = create_id(node);
   CHECK(destroy_id(other, id) == -EINVAL);
@@ -135,9 +129,7 @@ TEST_CASE("ids are known to their channel alone") {
   CHECK(create_id(node) == id);  // the lowest free number
 }
 
-TEST_CASE("addresses must be whole and of a known family") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "addresses must be whole and of a known family") {
   const sockaddr_in good = ipv4("127.0.0.1");
   CHECK(bind(node, id, good, 0) == -EINVAL);
   CHECK(bind(node, id, good, sizeof good - 1) == -EINVAL);

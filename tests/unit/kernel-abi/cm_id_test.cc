@@ -8,9 +8,7 @@
 
 using namespace uiw::test;
 
-TEST_CASE("bind ties an id to its device and to a port of its own") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "bind ties an id to its device and to a port of its own") {
   REQUIRE(bind(node, id, free_loopback()) == 0);
   const rdma_ucm_query_addr_resp bound = query(node, id, RDMA_USER_CM_QUERY_ADDR);
   sockaddr_in address;
@@ -55,8 +53,7 @@ TEST_CASE("port 0 of a loopback address gives an id no device before it has a de
   CHECK(query(node, id, RDMA_USER_CM_QUERY_ADDR).node_guid != 0);
 }
 
-TEST_CASE("librdmacm's question for AF_IB is answered as by the kernel") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "librdmacm's question for AF_IB is answered as by the kernel") {
   const std::uint32_t id = create_id(node, RDMA_PS_IB);
   sockaddr_ib ib = {};
   ib.sib_family = AF_IB;
@@ -103,9 +100,7 @@ TEST_CASE("addresses and routes resolve in order, one event each") {
   CHECK(reported == 2);
 }
 
-TEST_CASE("attributes of a queue pair are iWARP's") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "attributes of a queue pair are iWARP's") {
   ib_uverbs_qp_attr attributes = {};
   rdma_ucm_init_qp_attr command = {};
   command.response = address_of(attributes);
@@ -122,9 +117,7 @@ TEST_CASE("attributes of a queue pair are iWARP's") {
   CHECK(run(node, RDMA_USER_CM_CMD_INIT_QP_ATTR, command, sizeof attributes - 1) == -ENOSPC);
 }
 
-TEST_CASE("options are checked by size, name and state", "[native]") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "options are checked by size, name and state", "[native]") {
   int number = 1;
   const auto set = [&](unsigned level, unsigned name, std::uint64_t value, unsigned size) {
     const rdma_ucm_set_option command = {value, id, level, name, size};
@@ -142,8 +135,8 @@ TEST_CASE("options are checked by size, name and state", "[native]") {
   CHECK(set(9, 0, address_of(number), 4) == -ENOSYS);
 }
 
-TEST_CASE("a port in use is refused by who has it: EADDRNOTAVAIL where one has all addresses, EADDRINUSE else") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode,
+                 "a port in use is refused by who has it: EADDRNOTAVAIL where one has all addresses, EADDRINUSE else") {
   const auto make = [&](bool reuse) {
     const std::uint32_t id = create_id(node);
     int on = 1;
@@ -187,9 +180,7 @@ TEST_CASE("a port in use is refused by who has it: EADDRNOTAVAIL where one has a
   }
 }
 
-TEST_CASE("commands out of place are refused") {
-  Node node("rdma_cm");
-  const std::uint32_t id = create_id(node);
+TEST_CASE_METHOD(CmNodeWithId, "commands out of place are refused") {
   rdma_ucm_connect connect = {};
   connect.id = id;
   CHECK(run(node, RDMA_USER_CM_CMD_CONNECT, connect) == -EINVAL);  // no parameters
@@ -214,8 +205,7 @@ TEST_CASE("commands out of place are refused") {
   CHECK(run(node, RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id}) == -EINVAL);
 }
 
-TEST_CASE("multicast is not iWARP's") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "multicast is not iWARP's") {
   const std::uint32_t id = create_id(node, RDMA_PS_UDP);
   rdma_ucm_create_id_resp response = {};
   rdma_ucm_join_mcast join = {};

@@ -43,8 +43,7 @@ in_port_t port_of(Node& node, std::uint32_t id) {
 
 }  // namespace
 
-TEST_CASE("an RDMA listener gets its number where TCP has it for another socket") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "an RDMA listener gets its number where TCP has it for another socket") {
   const TcpSocket tcp;
   tcp.listen();
   const std::uint32_t id = create_id(node);
@@ -58,8 +57,8 @@ TEST_CASE("an RDMA listener gets its number where TCP has it for another socket"
   CHECK(listen(node, next) == 0);
 }
 
-TEST_CASE("an RDMA listener gets its number where TCP begins to listen between its bind and its listen") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode,
+                 "an RDMA listener gets its number where TCP begins to listen between its bind and its listen") {
   const TcpSocket tcp;
   const std::uint32_t id = create_id(node);
   REQUIRE(bind(node, id, tcp.address()) == 0);
@@ -68,8 +67,7 @@ TEST_CASE("an RDMA listener gets its number where TCP begins to listen between i
   CHECK(port_of(node, id) == tcp.address().sin_port);
 }
 
-TEST_CASE("the number of an RDMA listener is its own, whichever TCP port it has") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "the number of an RDMA listener is its own, whichever TCP port it has") {
   const TcpSocket tcp;
   tcp.listen();
   const std::uint32_t id = create_id(node), second = create_id(node);
@@ -80,8 +78,8 @@ TEST_CASE("the number of an RDMA listener is its own, whichever TCP port it has"
   CHECK(bind(node, second, any) == -EADDRNOTAVAIL);
 }
 
-TEST_CASE("an RDMA listener, or a bound id, leaves the TCP port of its number to a TCP socket of the program") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode,
+                 "an RDMA listener, or a bound id, leaves the TCP port of its number to a TCP socket of the program") {
   const bool listens = GENERATE(true, false);
   const std::uint32_t id = create_id(node);
   REQUIRE(bind(node, id, ipv4("127.0.0.1")) == 0);
@@ -102,8 +100,7 @@ TEST_CASE("an RDMA listener, or a bound id, leaves the TCP port of its number to
   ::close(tcp);
 }
 
-TEST_CASE("no id leaves a port that it has not") {
-  Node node("rdma_cm");
+TEST_CASE_METHOD(CmNode, "no id leaves a port that it has not") {
   const TcpSocket tcp;
   tcp.listen();
   CHECK(abi().give_way(ntohs(tcp.address().sin_port), 0) == 0);

@@ -115,6 +115,14 @@ inline std::uint32_t create_id(Node& node, std::uint16_t space = RDMA_PS_TCP, st
   return response.id;
 }
 
+// A descriptor of rdma_cm, and with an id that it has made.
+struct CmNode {
+  Node node{"rdma_cm"};
+};
+struct CmNodeWithId : CmNode {
+  std::uint32_t id = create_id(node);
+};
+
 inline long destroy_id(Node& node, std::uint32_t id, std::uint32_t* reported = nullptr) {
   rdma_ucm_destroy_id_resp response = {};
   rdma_ucm_destroy_id command = {};

@@ -211,14 +211,13 @@ TEST_CASE("what all processes have counted for a device is added up") {
   CHECK(counts_of(processes, "uiw_none")[0] == 0);
 }
 
-TEST_CASE("counters are rewritten in a tree that stays whole") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "counters are rewritten in a tree that stays whole") {
   const Tree tree = make_tree({sample("eth0", 0)}, {});
-  const std::string root = place_tree(tree, {folder.path()}).root;
+  const std::string root = place_tree(tree, {path()}).root;
   const std::string name = "class/infiniband/uiw_eth0/ports/1/counters/port_xmit_data";
   rewrite_counters(root, {{TreeEntry::Kind::counter, name, "42\n"}, {TreeEntry::Kind::counter, "none/there", "1\n"}});
   CHECK(read(root + "/" + name) == "42\n");
-  CHECK(place_tree(tree, {folder.path()}).root == root);
+  CHECK(place_tree(tree, {path()}).root == root);
   CHECK(read(root + "/" + name) == "42\n");  // nobody has taken it for a damaged one
   CHECK(names_in(fs::path(root).parent_path()).size() == 1);
 }
@@ -242,37 +241,34 @@ TEST_CASE("a device keeps its time while it stays the same") {
   CHECK(one.times[0].seconds != make_tree({sample("eth0", 5)}, {}).times[0].seconds);
 }
 
-TEST_CASE("a tree is built once and used again") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "a tree is built once and used again") {
   const Tree tree = make_tree({sample("eth0", 0)}, {});
-  const PlacedTree first = place_tree(tree, {folder.path()});
+  const PlacedTree first = place_tree(tree, {path()});
   REQUIRE(first.error.empty());
-  CHECK(first.root == folder.own() + "/" + tree.hash());
+  CHECK(first.root == own() + "/" + tree.hash());
   CHECK(read(first.root + "/class/infiniband/uiw_eth0/node_type") == "4: RNIC\n");
   struct stat before = {};
   struct stat after = {};
   REQUIRE(stat(first.root.c_str(), &before) == 0);
   CHECK((before.st_mode & 077) == 0);
-  CHECK(place_tree(tree, {folder.path()}).root == first.root);
+  CHECK(place_tree(tree, {path()}).root == first.root);
   REQUIRE(stat(first.root.c_str(), &after) == 0);
   CHECK(before.st_ino == after.st_ino);
 }
 
-TEST_CASE("a damaged tree is replaced, and an unfinished one is in nobody's way") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "a damaged tree is replaced, and an unfinished one is in nobody's way") {
   const Tree tree = make_tree({sample("eth0", 0)}, {});
-  const std::string root = place_tree(tree, {folder.path()}).root;
+  const std::string root = place_tree(tree, {path()}).root;
   fs::remove(root + "/class/infiniband/uiw_eth0/node_guid");
-  fs::create_directory(folder.own() + "/.new-killed");
-  CHECK(place_tree(tree, {folder.path()}).root == root);
+  fs::create_directory(own() + "/.new-killed");
+  CHECK(place_tree(tree, {path()}).root == root);
   CHECK(read(root + "/class/infiniband/uiw_eth0/node_guid") == "0011:22ff:fe33:4455\n");
   std::size_t left = 0;
-  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.own())) ++left;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(own())) ++left;
   CHECK(left == 2);  // the tree, and the young directory of what may be another builder
 }
 
-TEST_CASE("a directory that may be somebody else's is left alone, and another serves") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "a directory that may be somebody else's is left alone, and another serves") {
   const Folder elsewhere;
   const Tree tree = make_tree({sample("eth0", 0)}, {});
   const auto plant = [&](const std::string& path) {
@@ -292,18 +288,18 @@ TEST_CASE("a directory that may be somebody else's is left alone, and another se
       }
     }
   };
-  SECTION("uiw-<uid> is taken") { plant(folder.own()); }
+  SECTION("uiw-<uid> is taken") { plant(own()); }
   SECTION("so are names of the second choice") {
-    REQUIRE(mkfifo(folder.own().c_str(), 0600) == 0);
-    plant(folder.own() + "-000000");
+    REQUIRE(mkfifo(own().c_str(), 0600) == 0);
+    plant(own() + "-000000");
   }
-  const std::set<std::string> planted = names_in(folder.path());
+  const std::set<std::string> planted = names_in(path());
 
-  const PlacedTree first = place_tree(tree, {folder.path()});
+  const PlacedTree first = place_tree(tree, {path()});
   REQUIRE(first.error.empty());
   const fs::path chosen = fs::path(first.root).parent_path();
-  CHECK(chosen.string().starts_with(folder.own() + "-"));
-  CHECK(chosen.string().size() == folder.own().size() + 7);
+  CHECK(chosen.string().starts_with(own() + "-"));
+  CHECK(chosen.string().size() == own().size() + 7);
   CHECK(planted.count(chosen.filename()) == 0);
   CHECK(read(first.root + "/class/infiniband/uiw_eth0/node_type") == "4: RNIC\n");
   struct stat status = {};
@@ -312,25 +308,23 @@ TEST_CASE("a directory that may be somebody else's is left alone, and another se
   CHECK(status.st_uid == geteuid());
   CHECK((status.st_mode & 0777) == 0700);
 
-  CHECK(place_tree(tree, {folder.path()}).root == first.root);
-  CHECK(names_in(folder.path()).size() == planted.size() + 1);
+  CHECK(place_tree(tree, {path()}).root == first.root);
+  CHECK(names_in(path()).size() == planted.size() + 1);
   CHECK(fs::is_empty(elsewhere.path()));
   for (const std::string& name : planted) {
     std::error_code none;
-    CHECK((!fs::is_directory(folder.path() + "/" + name, none) || fs::is_empty(folder.path() + "/" + name)));
+    CHECK((!fs::is_directory(path() + "/" + name, none) || fs::is_empty(path() + "/" + name)));
   }
 }
 
-TEST_CASE("of several directories of the second choice the first by name serves") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "of several directories of the second choice the first by name serves") {
   const Tree tree = make_tree({sample("eth0", 0)}, {});
-  std::ofstream{folder.own()};
-  for (const char* end : {"-bbbbbb", "-cccccc", "-dddddd"}) REQUIRE(mkdir((folder.own() + end).c_str(), 0700) == 0);
-  CHECK(place_tree(tree, {folder.path()}).root == folder.own() + "-bbbbbb/" + tree.hash());
+  std::ofstream{own()};
+  for (const char* end : {"-bbbbbb", "-cccccc", "-dddddd"}) REQUIRE(mkdir((own() + end).c_str(), 0700) == 0);
+  CHECK(place_tree(tree, {path()}).root == own() + "-bbbbbb/" + tree.hash());
 }
 
-TEST_CASE("where a base is of no use the next one serves") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "where a base is of no use the next one serves") {
   const Tree tree = make_tree({sample("eth0", 0)}, {});
   const PlacedTree none = place_tree(tree, {"/nowhere", "/dev/null"});
   CHECK(none.root.empty());
@@ -338,38 +332,36 @@ TEST_CASE("where a base is of no use the next one serves") {
       none.error ==
       "no RDMA devices, because their files cannot be put into /nowhere (No such file or directory) or /dev/null (Not "
       "a directory); set UIW_RUNTIME_DIR to a directory of yours that can be written");
-  CHECK(place_tree(tree, {"/nowhere", "relative", folder.path()}).error.empty());
+  CHECK(place_tree(tree, {"/nowhere", "relative", path()}).error.empty());
 }
 
-TEST_CASE("several builders at once agree") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "several builders at once agree") {
   const Tree tree = make_tree({sample("eth0", 0)}, {});
   std::vector<std::string> roots(8);
   std::vector<std::thread> builders;
   for (std::string& root : roots)
-    builders.emplace_back([&tree, &folder, &root] { root = place_tree(tree, {folder.path()}).root; });
+    builders.emplace_back([this, &tree, &root] { root = place_tree(tree, {path()}).root; });
   for (std::thread& builder : builders) builder.join();
-  for (const std::string& root : roots) CHECK(root == folder.own() + "/" + tree.hash());
+  for (const std::string& root : roots) CHECK(root == own() + "/" + tree.hash());
   std::size_t left = 0;
-  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.own())) ++left;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(own())) ++left;
   CHECK(left == 1);
 }
 
-TEST_CASE("several builders at once that find their name taken come to agree") {
-  const Folder folder;
+TEST_CASE_METHOD(Folder, "several builders at once that find their name taken come to agree") {
   const Tree tree = make_tree({sample("eth0", 0)}, {});
-  std::ofstream{folder.own()};
+  std::ofstream{own()};
   std::vector<std::string> roots(8);
   std::vector<std::thread> builders;
   for (std::string& root : roots)
-    builders.emplace_back([&tree, &folder, &root] { root = place_tree(tree, {folder.path()}).root; });
+    builders.emplace_back([this, &tree, &root] { root = place_tree(tree, {path()}).root; });
   for (std::thread& builder : builders) builder.join();
   for (const std::string& root : roots) CHECK_FALSE(root.empty());
-  const std::string agreed = place_tree(tree, {folder.path()}).root;
+  const std::string agreed = place_tree(tree, {path()}).root;
   CHECK(agreed == *std::min_element(roots.begin(), roots.end()));
-  const std::size_t names = names_in(folder.path()).size();
-  CHECK(place_tree(tree, {folder.path()}).root == agreed);
-  CHECK(names_in(folder.path()).size() == names);
+  const std::size_t names = names_in(path()).size();
+  CHECK(place_tree(tree, {path()}).root == agreed);
+  CHECK(names_in(path()).size() == names);
 }
 
 TEST_CASE("a runtime directory that was asked for is the only one tried") {

@@ -30,10 +30,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/stream/tcp_stream.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq/cq.h"
 #include "provider/verbs/qp/qp.h"
+#include "tests/unit/base/stream/tcp_pair.h"
 #include "tests/unit/octets.h"
 
 namespace uiw::test {
@@ -234,27 +234,6 @@ class Registered : public Bytes {
 inline int Side::post(ibv_wr_opcode opcode, std::uint64_t id, std::vector<ibv_sge> sges, const Registered& remote,
                       unsigned flags) {
   return post(opcode, id, std::move(sges), flags, remote.key(), remote.address());
-}
-
-// A TCP connection over loopback.
-inline std::pair<TcpStream, TcpStream> tcp_pair() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(::listen(listener, 1) == 0);
-  REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  TcpStream a(TcpStream::open(AF_INET));
-  ::connect(a.fd(), reinterpret_cast<sockaddr*>(&address), size);
-  TcpStream b(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  ::close(listener);
-  REQUIRE(b.is_open());
-  TcpStream::set_options(b.fd());
-  pollfd ready{a.fd(), POLLOUT, 0};
-  REQUIRE(::poll(&ready, 1, 10'000) == 1);
-  return {std::move(a), std::move(b)};
 }
 
 // What two ends have agreed on in their start-up.

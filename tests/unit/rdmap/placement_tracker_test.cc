@@ -115,76 +115,73 @@ TEST_CASE("placement tracker: when a probe is wanted, and when policy and stride
   CHECK(it.tracker.done_when_sent() == (!row.remote || row.stalled));
 }
 
-TEST_CASE("placement tracker: a quarter of the queue is a stride too", "[placement]") {
-  Fixture it;
-  it.tracker.set_probe_policy(ProbePolicy::by_stride);
-  for (int i = 0; i < 15; ++i) it.post(WorkKind::send, 0);
-  CHECK_FALSE(it.tracker.probe_worthwhile(it.sent, it.sent));
-  it.post(WorkKind::send, 0);
-  CHECK(it.tracker.probe_worthwhile(it.sent, it.sent));
+TEST_CASE_METHOD(Fixture, "placement tracker: a quarter of the queue is a stride too", "[placement]") {
+  tracker.set_probe_policy(ProbePolicy::by_stride);
+  for (int i = 0; i < 15; ++i) post(WorkKind::send, 0);
+  CHECK_FALSE(tracker.probe_worthwhile(sent, sent));
+  post(WorkKind::send, 0);
+  CHECK(tracker.probe_worthwhile(sent, sent));
 }
 
-TEST_CASE("placement tracker: the stride follows from what is under way when the program waits", "[placement]") {
-  Fixture it;
-  it.tracker.set_probe_policy(ProbePolicy::by_stride);
+TEST_CASE_METHOD(Fixture, "placement tracker: the stride follows from what is under way when the program waits",
+                 "[placement]") {
+  tracker.set_probe_policy(ProbePolicy::by_stride);
   // Two messages under way: 8128 octets, of which a quarter is the stride.
-  it.post(WorkKind::send, 4000);
-  it.post(WorkKind::send, 4000);
-  it.tracker.note_waiting(it.sent);
-  it.probe();  // and grows by a quarter with each probe that nobody waits for: 2540
-  it.post(WorkKind::send, 2540 - Placement::kWeightOfWork - 1);
-  CHECK_FALSE(it.tracker.probe_worthwhile(it.sent, it.sent));
-  it.post(WorkKind::send, 0);
-  CHECK(it.tracker.probe_worthwhile(it.sent, it.sent));
+  post(WorkKind::send, 4000);
+  post(WorkKind::send, 4000);
+  tracker.note_waiting(sent);
+  probe();  // and grows by a quarter with each probe that nobody waits for: 2540
+  post(WorkKind::send, 2540 - Placement::kWeightOfWork - 1);
+  CHECK_FALSE(tracker.probe_worthwhile(sent, sent));
+  post(WorkKind::send, 0);
+  CHECK(tracker.probe_worthwhile(sent, sent));
   // With nothing under way it is the shortest.
-  it.tracker.probe_answered();
-  for (int i = 0; i < 4; ++i) it.queue.pop();
-  it.tracker.note_completed(it.sent);
-  it.tracker.note_waiting(it.sent);
-  it.sent.placement.pass_request(it.sent.sequence);
-  CHECK_FALSE(it.tracker.probe_worthwhile(it.sent, it.sent));
-  it.post(WorkKind::send, 0);
-  CHECK(it.tracker.probe_worthwhile(it.sent, it.sent));
+  tracker.probe_answered();
+  for (int i = 0; i < 4; ++i) queue.pop();
+  tracker.note_completed(sent);
+  tracker.note_waiting(sent);
+  sent.placement.pass_request(sent.sequence);
+  CHECK_FALSE(tracker.probe_worthwhile(sent, sent));
+  post(WorkKind::send, 0);
+  CHECK(tracker.probe_worthwhile(sent, sent));
 }
 
-TEST_CASE("placement tracker: a probe that is sent again keeps its position", "[placement]") {
-  Fixture it;
-  it.post(WorkKind::send);
-  const Cursor before = it.sent;
-  CHECK_FALSE(it.tracker.probe_pushed(before));
-  it.probe();
-  it.post(WorkKind::send);
-  CHECK(it.tracker.probe_pushed(before));
-  CHECK(it.tracker.probe_stands_at(before));
+TEST_CASE_METHOD(Fixture, "placement tracker: a probe that is sent again keeps its position", "[placement]") {
+  post(WorkKind::send);
+  const Cursor before = sent;
+  CHECK_FALSE(tracker.probe_pushed(before));
+  probe();
+  post(WorkKind::send);
+  CHECK(tracker.probe_pushed(before));
+  CHECK(tracker.probe_stands_at(before));
   Cursor earlier;
-  CHECK(it.tracker.probe_pushed(earlier));
-  CHECK_FALSE(it.tracker.probe_stands_at(earlier));
-  CHECK_FALSE(it.tracker.probe_pushed(it.sent));
+  CHECK(tracker.probe_pushed(earlier));
+  CHECK_FALSE(tracker.probe_stands_at(earlier));
+  CHECK_FALSE(tracker.probe_pushed(sent));
 }
 
-TEST_CASE("placement tracker: the answer to a probe confirms the work before it", "[placement]") {
-  Fixture it;
-  it.post(WorkKind::send);   // 0
-  it.post(WorkKind::read);   // 1
-  it.post(WorkKind::write);  // 2
-  it.probe();
-  it.post(WorkKind::send);  // 3
-  it.probe();
-  CHECK(it.tracker.probe_answered() == 3);
-  it.tracker.placed_before(3, it.sent);
-  CHECK(it.done() == "02");  // the Read has an answer of its own
-  it.tracker.placed_before(1, it.sent);
-  CHECK(it.done() == "02");
-  CHECK(it.tracker.probe_answered() == 4);
-  CHECK(it.tracker.probes_outstanding() == 0);
+TEST_CASE_METHOD(Fixture, "placement tracker: the answer to a probe confirms the work before it", "[placement]") {
+  post(WorkKind::send);   // 0
+  post(WorkKind::read);   // 1
+  post(WorkKind::write);  // 2
+  probe();
+  post(WorkKind::send);  // 3
+  probe();
+  CHECK(tracker.probe_answered() == 3);
+  tracker.placed_before(3, sent);
+  CHECK(done() == "02");  // the Read has an answer of its own
+  tracker.placed_before(1, sent);
+  CHECK(done() == "02");
+  CHECK(tracker.probe_answered() == 4);
+  CHECK(tracker.probes_outstanding() == 0);
   SECTION("not what TCP has not taken") {
-    it.sent.sequence = 3;
-    it.tracker.placed_before(4, it.sent);
-    CHECK(it.done() == "02");
+    sent.sequence = 3;
+    tracker.placed_before(4, sent);
+    CHECK(done() == "02");
   }
   SECTION("all") {
-    it.tracker.placed_before(4, it.sent);
-    CHECK(it.done() == "023");
+    tracker.placed_before(4, sent);
+    CHECK(done() == "023");
   }
 }
 
@@ -195,7 +192,7 @@ TEST_CASE("placement tracker: by the local rule an answer confirms nothing but i
   CHECK(it.done().empty());
 }
 
-TEST_CASE("placement tracker: what a peer's report confirms", "[placement]") {
+TEST_CASE_METHOD(Fixture, "placement tracker: what a peer's report confirms", "[placement]") {
   struct Row {
     const char* what;
     std::uint32_t send_msn, writes;
@@ -213,26 +210,24 @@ TEST_CASE("placement tracker: what a peer's report confirms", "[placement]") {
       Row{"a Write in front of which a Send is missing", 1, 1, none}, Row{"more Sends than there were", 4, 3, none},  //
       Row{"more Writes than there were", 3, 4, none}, Row{"numbers of long ago", 0x80000002, 0, none});
   CAPTURE(row.what);
-  Fixture it;
   for (const WorkKind kind :
        {WorkKind::send, WorkKind::write, WorkKind::read, WorkKind::write, WorkKind::send, WorkKind::write}) {
-    it.post(kind);
+    post(kind);
   }
   const Progress progress{Msn{row.send_msn}, row.writes};
-  CHECK(it.tracker.take_report(progress, it.sent) == row.placed);
-  CHECK_FALSE(it.tracker.take_report(progress, it.sent));  // no news
+  CHECK(tracker.take_report(progress, sent) == row.placed);
+  CHECK_FALSE(tracker.take_report(progress, sent));  // no news
 }
 
-TEST_CASE("placement tracker: reports go on behind work that has completed otherwise", "[placement]") {
-  Fixture it;
-  for (int i = 0; i < 3; ++i) it.post(WorkKind::send);
-  it.tracker.note_pop(it.queue.at(0));
-  it.queue.pop();
-  CHECK_FALSE(it.tracker.take_report({Msn{2}, 0}, it.sent));
-  CHECK(it.tracker.take_report({Msn{3}, 0}, it.sent) == 2);
-  it.tracker.note_pop(it.queue.at(1));  // which the report has passed
-  it.queue.pop();
-  CHECK(it.tracker.take_report({Msn{4}, 0}, it.sent) == 3);
+TEST_CASE_METHOD(Fixture, "placement tracker: reports go on behind work that has completed otherwise", "[placement]") {
+  for (int i = 0; i < 3; ++i) post(WorkKind::send);
+  tracker.note_pop(queue.at(0));
+  queue.pop();
+  CHECK_FALSE(tracker.take_report({Msn{2}, 0}, sent));
+  CHECK(tracker.take_report({Msn{3}, 0}, sent) == 2);
+  tracker.note_pop(queue.at(1));  // which the report has passed
+  queue.pop();
+  CHECK(tracker.take_report({Msn{4}, 0}, sent) == 3);
 }
 
 // A peer may send a report that this end has never asked for. Then nobody has followed what has completed, and the

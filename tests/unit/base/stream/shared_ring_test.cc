@@ -61,45 +61,42 @@ Bytes stretch(std::size_t size, std::uint64_t from) {
 
 }  // namespace
 
-TEST_CASE("shared_ring: octets come in order over many laps") {
-  Ring ring;
+TEST_CASE_METHOD(Ring, "shared_ring: octets come in order over many laps") {
   std::mt19937 random(5);
-  std::uint64_t written = 0, read = 0;
-  while (read < 100 * kRing) {
+  std::uint64_t written = 0, taken_out = 0;
+  while (taken_out < 100 * kRing) {
     const Bytes octets = stretch(1 + random() % kRing, written);
     const std::size_t cut = random() % octets.size();
     const std::array<iovec, 2> vectors = {{{const_cast<std::byte*>(octets.data()), cut},
                                            {const_cast<std::byte*>(octets.data()) + cut, octets.size() - cut}}};
-    const ssize_t taken = ring.writer.write(vectors, [] {});
+    const ssize_t taken = writer.write(vectors, [] {});
     if (taken > 0) written += static_cast<std::uint64_t>(taken);
     CHECK((taken > 0 || taken == -EAGAIN));
     if (random() % 2 == 0) continue;
-    const Bytes got = ring.read();
-    REQUIRE(got == stretch(got.size(), read));
-    read += got.size();
-    REQUIRE(read == written);
+    const Bytes got = read();
+    REQUIRE(got == stretch(got.size(), taken_out));
+    taken_out += got.size();
+    REQUIRE(taken_out == written);
   }
 }
 
-TEST_CASE("shared_ring: a full ring takes nothing, and a part of what is too long") {
-  Ring ring;
-  CHECK(ring.write(stretch(kRing + 100, 0)) == static_cast<ssize_t>(kRing));
-  CHECK(ring.write(stretch(1, 0)) == -EAGAIN);
-  CHECK_FALSE(ring.writer.is_empty());
-  CHECK(ring.read() == stretch(kRing, 0));
-  CHECK(ring.writer.is_empty());
-  CHECK(ring.write(stretch(1, 0)) == 1);
+TEST_CASE_METHOD(Ring, "shared_ring: a full ring takes nothing, and a part of what is too long") {
+  CHECK(write(stretch(kRing + 100, 0)) == static_cast<ssize_t>(kRing));
+  CHECK(write(stretch(1, 0)) == -EAGAIN);
+  CHECK_FALSE(writer.is_empty());
+  CHECK(read() == stretch(kRing, 0));
+  CHECK(writer.is_empty());
+  CHECK(write(stretch(1, 0)) == 1);
 }
 
-TEST_CASE("shared_ring: its end is seen behind the last octet") {
-  Ring ring;
-  ring.write(stretch(10, 0));
-  ring.writer.close();
+TEST_CASE_METHOD(Ring, "shared_ring: its end is seen behind the last octet") {
+  write(stretch(10, 0));
+  writer.close();
   Octets found;
-  CHECK(ring.reader.look(found) == Look::octets);
-  CHECK(ring.read() == stretch(10, 0));
-  CHECK(ring.reader.look(found) == Look::closed);
-  CHECK_FALSE(ring.reader.await_octets());
+  CHECK(reader.look(found) == Look::octets);
+  CHECK(read() == stretch(10, 0));
+  CHECK(reader.look(found) == Look::closed);
+  CHECK_FALSE(reader.await_octets());
 }
 
 TEST_CASE("shared_ring: memory that is not accessible is not taken, nor a header before it, but earlier octets are") {
@@ -128,38 +125,36 @@ TEST_CASE("shared_ring: memory that is not accessible is not taken, nor a header
   ::munmap(pages, 2 * page);
 }
 
-TEST_CASE("shared_ring: a reader that sleeps is woken once, by the next octets") {
-  Ring ring;
-  ring.write(stretch(1, 0));
-  CHECK(ring.wakes == 0);
-  CHECK_FALSE(ring.reader.await_octets());  // there are some
-  ring.write(stretch(1, 1));
-  CHECK(ring.wakes == 0);
-  ring.read();
-  CHECK(ring.reader.await_octets());
-  ring.write(stretch(1, 2));
-  ring.write(stretch(1, 3));
-  CHECK(ring.wakes == 1);
+TEST_CASE_METHOD(Ring, "shared_ring: a reader that sleeps is woken once, by the next octets") {
+  write(stretch(1, 0));
+  CHECK(wakes == 0);
+  CHECK_FALSE(reader.await_octets());  // there are some
+  write(stretch(1, 1));
+  CHECK(wakes == 0);
+  read();
+  CHECK(reader.await_octets());
+  write(stretch(1, 2));
+  write(stretch(1, 3));
+  CHECK(wakes == 1);
 }
 
-TEST_CASE("shared_ring: a writer that waits is woken once, when there is room for a good part of the ring") {
-  Ring ring;
-  CHECK_FALSE(ring.writer.await_room());  // there is room
-  ring.write(stretch(kRing, 0));
-  CHECK(ring.writer.await_room());
+TEST_CASE_METHOD(Ring,
+                 "shared_ring: a writer that waits is woken once, when there is room for a good part of the ring") {
+  CHECK_FALSE(writer.await_room());  // there is room
+  write(stretch(kRing, 0));
+  CHECK(writer.await_room());
   Octets found;
-  REQUIRE(ring.reader.look(found) == Look::octets);
-  ring.reader.advance(16);
-  ring.reader.release();
-  CHECK_FALSE(ring.reader.peer_waits());
-  ring.reader.advance(kRing / 2);
-  ring.reader.release();
-  CHECK(ring.reader.peer_waits());
-  CHECK_FALSE(ring.reader.peer_waits());
+  REQUIRE(reader.look(found) == Look::octets);
+  reader.advance(16);
+  reader.release();
+  CHECK_FALSE(reader.peer_waits());
+  reader.advance(kRing / 2);
+  reader.release();
+  CHECK(reader.peer_waits());
+  CHECK_FALSE(reader.peer_waits());
 }
 
-TEST_CASE("shared_ring: two threads that sleep until they are woken move everything") {
-  Ring ring;
+TEST_CASE_METHOD(Ring, "shared_ring: two threads that sleep until they are woken move everything") {
   std::mutex mutex;
   std::condition_variable condition;
   bool to_reader = false, to_writer = false;
@@ -174,15 +169,15 @@ TEST_CASE("shared_ring: two threads that sleep until they are woken move everyth
     flag = false;
   };
   constexpr std::uint64_t kAll = 500 * kRing;
-  std::thread writer([&] {
+  std::thread writing([&] {
     std::mt19937 random(9);
     for (std::uint64_t written = 0; written < kAll;) {
       const Bytes octets = stretch(std::min<std::uint64_t>(1 + random() % 3000, kAll - written), written);
       const iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
-      const ssize_t taken = ring.writer.write({&vector, 1}, [&] { wake(to_reader); });
+      const ssize_t taken = writer.write({&vector, 1}, [&] { wake(to_reader); });
       if (taken > 0) {
         written += static_cast<std::uint64_t>(taken);
-      } else if (ring.writer.await_room()) {
+      } else if (writer.await_room()) {
         sleep(to_writer);
       }
     }
@@ -191,44 +186,43 @@ TEST_CASE("shared_ring: two threads that sleep until they are woken move everyth
   bool right = true;
   while (read < kAll) {
     Octets found;
-    if (ring.reader.look(found) == Look::octets) {
+    if (reader.look(found) == Look::octets) {
       const Bytes got(found.begin(), found.end());
       right = right && got == stretch(got.size(), read);
       read += got.size();
-      ring.reader.advance(got.size());
-      ring.reader.release();
-      if (ring.reader.peer_waits()) wake(to_writer);
-    } else if (ring.reader.await_octets()) {
+      reader.advance(got.size());
+      reader.release();
+      if (reader.peer_waits()) wake(to_writer);
+    } else if (reader.await_octets()) {
       sleep(to_reader);
     }
   }
-  writer.join();
+  writing.join();
   CHECK(right);
 }
 
-TEST_CASE("shared_ring: positions that cannot be are found out") {
-  Ring ring;
-  ring.write(stretch(100, 0));
+TEST_CASE_METHOD(Ring, "shared_ring: positions that cannot be are found out") {
+  write(stretch(100, 0));
   Octets found;
   SECTION("of a reader: ahead of what was written") {
-    ring.control->read = 101;
-    CHECK(ring.write(stretch(kRing, 0)) == -EPROTO);
+    control->read = 101;
+    CHECK(write(stretch(kRing, 0)) == -EPROTO);
   }
   SECTION("of a reader: it goes back") {
-    ring.read();
-    ring.write(stretch(kRing, 100));
-    CHECK(ring.write(stretch(1, 0)) == -EAGAIN);
-    ring.control->read = 99;
-    CHECK(ring.write(stretch(1, 0)) == -EPROTO);
+    read();
+    write(stretch(kRing, 100));
+    CHECK(write(stretch(1, 0)) == -EAGAIN);
+    control->read = 99;
+    CHECK(write(stretch(1, 0)) == -EPROTO);
   }
   SECTION("of a writer: more than the ring has") {
-    ring.control->written = kRing + 1;
-    CHECK(ring.reader.look(found) == Look::broken);
+    control->written = kRing + 1;
+    CHECK(reader.look(found) == Look::broken);
   }
   SECTION("of a writer: it goes back") {
-    ring.read();
-    ring.control->written = 99;
-    CHECK(ring.reader.look(found) == Look::broken);
+    read();
+    control->written = 99;
+    CHECK(reader.look(found) == Look::broken);
   }
 }
 

@@ -14,8 +14,8 @@
 #include <span>
 
 #include "base/stream/descriptor_message.h"
-#include "tests/unit/base/stream/connected.h"
 #include "tests/unit/base/stream/recording_tap.h"
+#include "tests/unit/base/stream/tcp_pair.h"
 #include "tests/unit/octets.h"
 
 using namespace uiw;
@@ -93,9 +93,9 @@ struct Ends {
   void switch_over() {
     REQUIRE(caller->begin() == 0);
     REQUIRE(called->begin() == 0);
-    Connected::wait(tcp.b, POLLIN);
+    TcpPair::wait(tcp.b, POLLIN);
     CHECK(receive(*called) == -EAGAIN);
-    Connected::wait(tcp.a, POLLIN);
+    TcpPair::wait(tcp.a, POLLIN);
     CHECK(receive(*caller) == -EAGAIN);
     REQUIRE((caller->is_switched() && called->is_switched()));
   }
@@ -116,7 +116,7 @@ struct Ends {
   const Bells& bells_of(const SharedStream& stream) const { return &stream == &*caller ? caller_bells : called_bells; }
 
   static constexpr auto kCallerBell = DoorbellPage::bell(3, 6), kCalledBell = DoorbellPage::bell(3, 5);
-  Connected tcp;
+  TcpPair tcp;
   Bells caller_bells, called_bells;
   std::unique_ptr<SharedMemory> memory;  // a third view
   int file = -1;
@@ -180,53 +180,51 @@ TEST_CASE("shared_stream: the taps of the TCP connections see the octets of the 
     const Bytes fpdu = Wire().u16(14).zeros(48);
     send_raw(ends.tcp.a, fpdu);
     while (called.received.size() < fpdu.size()) {
-      Connected::wait(ends.tcp.b, POLLIN);
+      TcpPair::wait(ends.tcp.b, POLLIN);
       REQUIRE(ends.receive(*ends.called) > 0);
     }
     CHECK(called.received == fpdu);
   }
 }
 
-TEST_CASE("shared_stream: the frames are those of the format, also in single octets") {
-  Ends ends;
-  REQUIRE(ends.caller->begin() == 0);
-  Bytes got(64);
-  REQUIRE(Connected::receive(ends.tcp.b, got) == 32);
-  got.resize(32);
-  CHECK(got == frame(kCalleds));
+TEST_CASE_METHOD(Ends, "shared_stream: the frames are those of the format, also in single octets") {
+  REQUIRE(caller->begin() == 0);
+  Bytes heard(64);
+  REQUIRE(TcpPair::receive(tcp.b, heard) == 32);
+  heard.resize(32);
+  CHECK(heard == frame(kCalleds));
   for (const std::byte octet : frame(kCallers)) {
-    CHECK(ends.receive(*ends.caller) == -EAGAIN);
-    send_raw(ends.tcp.b, Bytes{octet});
-    Connected::wait(ends.tcp.a, POLLIN);
+    CHECK(receive(*caller) == -EAGAIN);
+    send_raw(tcp.b, Bytes{octet});
+    TcpPair::wait(tcp.a, POLLIN);
   }
-  CHECK(ends.receive(*ends.caller) == -EAGAIN);
-  CHECK(ends.caller->is_switched());
+  CHECK(receive(*caller) == -EAGAIN);
+  CHECK(caller->is_switched());
 }
 
-TEST_CASE("shared_stream: a caller that has not taken the memory stays on TCP") {
-  Ends ends;
+TEST_CASE_METHOD(Ends, "shared_stream: a caller that has not taken the memory stays on TCP") {
   const Bytes fpdu = Wire().u16(14).zeros(18);
   const bool slowly = GENERATE(false, true);
-  Bytes got;
+  Bytes heard;
   const auto take = [&] {
-    Connected::wait(ends.tcp.b, POLLIN);
-    REQUIRE(ends.receive(*ends.called) > 0);
-    got.insert(got.end(), ends.got.begin(), ends.got.end());
+    TcpPair::wait(tcp.b, POLLIN);
+    REQUIRE(receive(*called) > 0);
+    heard.insert(heard.end(), got.begin(), got.end());
   };
   if (slowly) {
     for (const std::byte octet : fpdu) {
-      send_raw(ends.tcp.a, Bytes{octet});
+      send_raw(tcp.a, Bytes{octet});
       take();
     }
   } else {
-    send_raw(ends.tcp.a, fpdu);
+    send_raw(tcp.a, fpdu);
     take();
   }
-  CHECK(got == fpdu);
-  CHECK_FALSE(ends.called->is_switched());
-  CHECK(send(*ends.called, fpdu) == static_cast<ssize_t>(fpdu.size()));
+  CHECK(heard == fpdu);
+  CHECK_FALSE(called->is_switched());
+  CHECK(send(*called, fpdu) == static_cast<ssize_t>(fpdu.size()));
   Bytes answer(64);
-  CHECK(Connected::receive(ends.tcp.a, answer) == static_cast<ssize_t>(fpdu.size()));
+  CHECK(TcpPair::receive(tcp.a, answer) == static_cast<ssize_t>(fpdu.size()));
 }
 
 TEST_CASE("shared_stream: both ends stay on TCP where the called end refuses a caller that has taken the memory") {
@@ -235,17 +233,17 @@ TEST_CASE("shared_stream: both ends stay on TCP where the called end refuses a c
   REQUIRE(ends.caller->begin() == 0);
   if (complete) ends.called->refuse();
   CHECK(send(*ends.called, Bytes(8)) == -EAGAIN);
-  Connected::wait(ends.tcp.b, POLLIN);
+  TcpPair::wait(ends.tcp.b, POLLIN);
   CHECK(ends.receive(*ends.called) == -EAGAIN);
   CHECK(ends.called->caller_has_taken());
-  Connected::wait(ends.tcp.a, POLLIN);
+  TcpPair::wait(ends.tcp.a, POLLIN);
   SECTION("and what follows is of the stream") {
     CHECK(ends.receive(*ends.caller) == -EAGAIN);
     for (SharedStream* from : {&*ends.caller, &*ends.called}) {
       const bool called = from == &*ends.called;
       const Bytes octets = Wire().text("some octets of a stream");
       CHECK(send(*from, octets) == static_cast<ssize_t>(octets.size()));
-      Connected::wait(called ? ends.tcp.a : ends.tcp.b, POLLIN);
+      TcpPair::wait(called ? ends.tcp.a : ends.tcp.b, POLLIN);
       CHECK(ends.receive(called ? *ends.caller : *ends.called) == static_cast<ssize_t>(octets.size()));
       CHECK(ends.got == octets);
     }
@@ -262,199 +260,191 @@ TEST_CASE("shared_stream: both ends stay on TCP where the called end refuses a c
   CHECK_FALSE((ends.caller->is_switched() || ends.called->is_switched()));
 }
 
-TEST_CASE("shared_stream: a wrong number ends the stream") {
-  Ends ends;
+TEST_CASE_METHOD(Ends, "shared_stream: a wrong number ends the stream") {
   SECTION("of the caller") {
-    send_raw(ends.tcp.a, frame(std::byte{0x33}));
-    Connected::wait(ends.tcp.b, POLLIN);
-    CHECK(ends.receive(*ends.called) == -EPROTO);
-    CHECK(send(*ends.called, Bytes(1)) < 0);
+    send_raw(tcp.a, frame(std::byte{0x33}));
+    TcpPair::wait(tcp.b, POLLIN);
+    CHECK(receive(*called) == -EPROTO);
+    CHECK(send(*called, Bytes(1)) < 0);
   }
   SECTION("of the caller, which cannot refuse") {
-    send_raw(ends.tcp.a, frame(std::byte{0}));
-    Connected::wait(ends.tcp.b, POLLIN);
-    CHECK(ends.receive(*ends.called) == -EPROTO);
+    send_raw(tcp.a, frame(std::byte{0}));
+    TcpPair::wait(tcp.b, POLLIN);
+    CHECK(receive(*called) == -EPROTO);
   }
   SECTION("of the called end") {
-    REQUIRE(ends.caller->begin() == 0);
-    send_raw(ends.tcp.b, frame(std::byte{0x33}));
-    Connected::wait(ends.tcp.a, POLLIN);
-    CHECK(ends.receive(*ends.caller) == -EPROTO);
+    REQUIRE(caller->begin() == 0);
+    send_raw(tcp.b, frame(std::byte{0x33}));
+    TcpPair::wait(tcp.a, POLLIN);
+    CHECK(receive(*caller) == -EPROTO);
   }
   SECTION("something else than a frame of the called end") {
-    REQUIRE(ends.caller->begin() == 0);
-    send_raw(ends.tcp.b, Bytes(20));
-    Connected::wait(ends.tcp.a, POLLIN);
-    CHECK(ends.receive(*ends.caller) == -EPROTO);
+    REQUIRE(caller->begin() == 0);
+    send_raw(tcp.b, Bytes(20));
+    TcpPair::wait(tcp.a, POLLIN);
+    CHECK(receive(*caller) == -EPROTO);
   }
 }
 
-TEST_CASE("shared_stream: the end comes behind all that is in the ring") {
-  Ends ends;
-  ends.switch_over();
+TEST_CASE_METHOD(Ends, "shared_stream: the end comes behind all that is in the ring") {
+  switch_over();
   const Bytes octets(5000, std::byte{7});
-  REQUIRE(send(*ends.caller, octets) == 5000);
-  SECTION("in order") { ends.caller->shutdown_send(); }
+  REQUIRE(send(*caller, octets) == 5000);
+  SECTION("in order") { caller->shutdown_send(); }
   SECTION("the process has gone") {
-    ends.caller.reset();
-    ends.tcp.a.close();
+    caller.reset();
+    tcp.a.close();
   }
-  Connected::wait(ends.tcp.b, POLLIN);
+  TcpPair::wait(tcp.b, POLLIN);
   std::size_t received = 0;
   ssize_t n;
-  while ((n = ends.receive(*ends.called)) > 0 || (n == -EAGAIN && !ends.called->await_octets(true)))
+  while ((n = receive(*called)) > 0 || (n == -EAGAIN && !called->await_octets(true)))
     if (n > 0) received += static_cast<std::size_t>(n);
   CHECK(n == 0);
   CHECK(received == 5000);
 }
 
-TEST_CASE("shared_stream: a reset of TCP, or an octet on it, ends the stream") {
-  Ends ends;
-  ends.switch_over();
+TEST_CASE_METHOD(Ends, "shared_stream: a reset of TCP, or an octet on it, ends the stream") {
+  switch_over();
   SECTION("reset") {
-    ends.tcp.a.abort();
-    Connected::wait(ends.tcp.b, POLLIN);
-    CHECK(ends.called->await_octets(false));  // it is not looked for
-    CHECK_FALSE(ends.called->await_octets(true));
-    CHECK(ends.receive(*ends.called) == -ECONNRESET);
+    tcp.a.abort();
+    TcpPair::wait(tcp.b, POLLIN);
+    CHECK(called->await_octets(false));  // it is not looked for
+    CHECK_FALSE(called->await_octets(true));
+    CHECK(receive(*called) == -ECONNRESET);
   }
   SECTION("octet") {
-    send_raw(ends.tcp.a, Bytes(1));
-    Connected::wait(ends.tcp.b, POLLIN);
-    CHECK_FALSE(ends.called->await_octets(true));
-    CHECK(ends.receive(*ends.called) == -EPROTO);
+    send_raw(tcp.a, Bytes(1));
+    TcpPair::wait(tcp.b, POLLIN);
+    CHECK_FALSE(called->await_octets(true));
+    CHECK(receive(*called) == -EPROTO);
   }
 }
 
-TEST_CASE("shared_stream: the end of TCP is found by polls, too") {
-  Ends ends;
-  ends.switch_over();
-  ends.tcp.a.abort();
-  Connected::wait(ends.tcp.b, POLLIN);
+TEST_CASE_METHOD(Ends, "shared_stream: the end of TCP is found by polls, too") {
+  switch_over();
+  tcp.a.abort();
+  TcpPair::wait(tcp.b, POLLIN);
   unsigned polls = 1;
-  while (ends.receive(*ends.called) == -EAGAIN) ++polls;
+  while (receive(*called) == -EAGAIN) ++polls;
   CHECK(polls <= 128);
 }
 
-TEST_CASE("shared_stream: a peer is woken only where it sleeps") {
-  Ends ends;
-  ends.switch_over();
-  DoorbellPage::Word& word = ends.called_bells.page->word(3);
+TEST_CASE_METHOD(Ends, "shared_stream: a peer is woken only where it sleeps") {
+  switch_over();
+  DoorbellPage::Word& word = called_bells.page->word(3);
   for (const bool asleep : {false, true}) {
     word.asleep = asleep ? 1 : 0;
     word.rung = 0;
-    REQUIRE(ends.called->await_octets(true));
-    REQUIRE(send(*ends.caller, Bytes(8)) == 8);
+    REQUIRE(called->await_octets(true));
+    REQUIRE(send(*caller, Bytes(8)) == 8);
     CHECK(word.rung == std::uint64_t{1} << 5);
-    CHECK(ends.called_bells.rung() == asleep);
-    CHECK(ends.receive(*ends.called) == 8);
+    CHECK(called_bells.rung() == asleep);
+    CHECK(receive(*called) == 8);
     // Not one that does not wait for octets.
     word.rung = 0;
-    REQUIRE(send(*ends.caller, Bytes(8)) == 8);
+    REQUIRE(send(*caller, Bytes(8)) == 8);
     CHECK(word.rung == 0);
-    CHECK(ends.receive(*ends.called) == 8);
+    CHECK(receive(*called) == 8);
   }
 }
 
-TEST_CASE("shared_stream: a peer that sleeps and whose doorbell is shut is woken by the end of TCP") {
-  Ends ends;
-  ends.switch_over();
-  REQUIRE(send(*ends.called, Bytes(8)) == 8);
-  REQUIRE(::shutdown(ends.called_bells.socket.passed_on(), SHUT_RDWR) == 0);
-  REQUIRE(ends.called->await_octets(true));
-  REQUIRE(send(*ends.caller, Bytes(8)) == 8);
-  Connected::wait(ends.tcp.b, POLLIN);
-  CHECK(ends.receive(*ends.called) == 8);
-  CHECK_FALSE(ends.called->await_octets(true));
-  CHECK(ends.receive(*ends.called) == 0);
+TEST_CASE_METHOD(Ends, "shared_stream: a peer that sleeps and whose doorbell is shut is woken by the end of TCP") {
+  switch_over();
+  REQUIRE(send(*called, Bytes(8)) == 8);
+  REQUIRE(::shutdown(called_bells.socket.passed_on(), SHUT_RDWR) == 0);
+  REQUIRE(called->await_octets(true));
+  REQUIRE(send(*caller, Bytes(8)) == 8);
+  TcpPair::wait(tcp.b, POLLIN);
+  CHECK(receive(*called) == 8);
+  CHECK_FALSE(called->await_octets(true));
+  CHECK(receive(*called) == 0);
   // What had come from the peer is there.
-  CHECK(ends.receive(*ends.caller) == 8);
+  CHECK(receive(*caller) == 8);
 }
 
-TEST_CASE("shared_stream: memory of a ring that is idle goes back to the system") {
-  Ends ends;
-  ends.switch_over();
-  const std::size_t before = ends.allocated();        // the control blocks
-  CHECK_FALSE(ends.caller->give_back_idle_memory());  // nothing has been written
-  REQUIRE(send(*ends.caller, Bytes(10)) == 10);
-  CHECK(ends.receive(*ends.called) == 10);
-  CHECK(ends.receive(*ends.called) == -EAGAIN);       // which releases what has been read
-  CHECK_FALSE(ends.caller->give_back_idle_memory());  // nor is this worth while
+TEST_CASE_METHOD(Ends, "shared_stream: memory of a ring that is idle goes back to the system") {
+  switch_over();
+  const std::size_t before = allocated();        // the control blocks
+  CHECK_FALSE(caller->give_back_idle_memory());  // nothing has been written
+  REQUIRE(send(*caller, Bytes(10)) == 10);
+  CHECK(receive(*called) == 10);
+  CHECK(receive(*called) == -EAGAIN);            // which releases what has been read
+  CHECK_FALSE(caller->give_back_idle_memory());  // nor is this worth while
   const auto move = [&](std::size_t octets) {
     for (std::size_t moved = 0; moved < octets; moved += 1000) {
       const Bytes sent = Bytes(1000, static_cast<std::byte>(moved / 1000));
-      REQUIRE(send(*ends.caller, sent) == 1000);
-      Bytes got;
-      while (got.size() < 1000) {
-        REQUIRE(ends.receive(*ends.called) > 0);
-        got.insert(got.end(), ends.got.begin(), ends.got.end());
+      REQUIRE(send(*caller, sent) == 1000);
+      Bytes heard;
+      while (heard.size() < 1000) {
+        REQUIRE(receive(*called) > 0);
+        heard.insert(heard.end(), got.begin(), got.end());
       }
-      REQUIRE(got == sent);
+      REQUIRE(heard == sent);
     }
-    REQUIRE(ends.receive(*ends.called) == -EAGAIN);
+    REQUIRE(receive(*called) == -EAGAIN);
   };
   move(1'000'000);
-  CHECK(ends.allocated() >= before + SharedMemory::kRing);
-  CHECK(ends.caller->give_back_idle_memory());
+  CHECK(allocated() >= before + SharedMemory::kRing);
+  CHECK(caller->give_back_idle_memory());
   move(1000);
-  CHECK(ends.caller->give_back_idle_memory());  // it was used since the call before
-  CHECK_FALSE(ends.caller->give_back_idle_memory());
-  CHECK(ends.allocated() == before);
-  CHECK_FALSE(ends.caller->give_back_idle_memory());
+  CHECK(caller->give_back_idle_memory());  // it was used since the call before
+  CHECK_FALSE(caller->give_back_idle_memory());
+  CHECK(allocated() == before);
+  CHECK_FALSE(caller->give_back_idle_memory());
   move(1'000'000);
   // What the peer has not read stays.
-  REQUIRE(send(*ends.caller, Bytes(10, std::byte{7})) == 10);
-  CHECK(ends.caller->give_back_idle_memory());
-  CHECK_FALSE(ends.caller->give_back_idle_memory());
-  CHECK(ends.allocated() > before);
-  CHECK(ends.receive(*ends.called) == 10);
-  CHECK(ends.got == Bytes(10, std::byte{7}));
-  CHECK(ends.receive(*ends.called) == -EAGAIN);
-  CHECK_FALSE(ends.caller->give_back_idle_memory());
-  CHECK(ends.allocated() == before);
+  REQUIRE(send(*caller, Bytes(10, std::byte{7})) == 10);
+  CHECK(caller->give_back_idle_memory());
+  CHECK_FALSE(caller->give_back_idle_memory());
+  CHECK(allocated() > before);
+  CHECK(receive(*called) == 10);
+  CHECK(got == Bytes(10, std::byte{7}));
+  CHECK(receive(*called) == -EAGAIN);
+  CHECK_FALSE(caller->give_back_idle_memory());
+  CHECK(allocated() == before);
 }
 
-TEST_CASE("shared_stream: what has been read makes room in large parts, and all of it once there is nothing to read") {
-  Ends ends;
-  ends.switch_over();
+TEST_CASE_METHOD(
+    Ends, "shared_stream: what has been read makes room in large parts, and all of it once there is nothing to read") {
+  switch_over();
   constexpr std::size_t kAll = SharedMemory::kRing, kPart = kAll / 8;
-  const auto sent = [&](std::size_t octets) { return send(*ends.caller, Bytes(octets)); };
+  const auto sent = [&](std::size_t octets) { return send(*caller, Bytes(octets)); };
   REQUIRE(sent(kPart) == kPart);
-  CHECK(ends.receive(*ends.called) == kPart);
+  CHECK(receive(*called) == kPart);
   REQUIRE(sent(kAll) == kAll - kPart);
   CHECK(sent(1) == -EAGAIN);
   SECTION("a quarter of the ring") {
-    CHECK(ends.receive(*ends.called) == kAll - kPart);
+    CHECK(receive(*called) == kAll - kPart);
     CHECK(sent(kAll) == kAll);
   }
   SECTION("nothing to read, with a writer that waits") {
-    CHECK(ends.caller->await_room());
-    CHECK(ends.receive(*ends.called) == kAll - kPart);
+    CHECK(caller->await_room());
+    CHECK(receive(*called) == kAll - kPart);
     CHECK(sent(kPart) == kPart);
-    CHECK(ends.receive(*ends.called) == kPart);
+    CHECK(receive(*called) == kPart);
     REQUIRE(sent(kAll) == kAll - kPart);
-    CHECK(ends.caller->await_room());
-    CHECK(ends.caller_bells.rung());  // for the first time
-    CHECK(ends.receive(*ends.called) == kAll - kPart);
-    CHECK(ends.receive(*ends.called) == -EAGAIN);
-    CHECK(ends.caller_bells.rung());
+    CHECK(caller->await_room());
+    CHECK(caller_bells.rung());  // for the first time
+    CHECK(receive(*called) == kAll - kPart);
+    CHECK(receive(*called) == -EAGAIN);
+    CHECK(caller_bells.rung());
     CHECK(sent(kAll) == kAll);
   }
 }
 
-TEST_CASE("shared_stream: a peer that breaks the ring ends the stream") {
-  Ends ends;
-  ends.switch_over();
+TEST_CASE_METHOD(Ends, "shared_stream: a peer that breaks the ring ends the stream") {
+  switch_over();
   SECTION("what it writes") {
-    ends.memory->control(RingSide::first).written = ~std::uint64_t{0} / 4;
-    CHECK(ends.receive(*ends.called) == -EPROTO);
+    memory->control(RingSide::first).written = ~std::uint64_t{0} / 4;
+    CHECK(receive(*called) == -EPROTO);
   }
   SECTION("what it reads") {
-    ends.memory->control(RingSide::second).read = 1'000'000;
-    REQUIRE(send(*ends.called, Bytes(SharedMemory::kRing)) == static_cast<ssize_t>(SharedMemory::kRing));
-    CHECK(send(*ends.called, Bytes(1)) == -EPROTO);
+    memory->control(RingSide::second).read = 1'000'000;
+    REQUIRE(send(*called, Bytes(SharedMemory::kRing)) == static_cast<ssize_t>(SharedMemory::kRing));
+    CHECK(send(*called, Bytes(1)) == -EPROTO);
   }
-  CHECK(ends.receive(*ends.called) == -ECONNRESET);
-  CHECK(send(*ends.called, Bytes(1)) == -ECONNRESET);
-  Connected::wait(ends.tcp.b, POLLIN | POLLHUP);  // an event, by which the receiver finds out
+  CHECK(receive(*called) == -ECONNRESET);
+  CHECK(send(*called, Bytes(1)) == -ECONNRESET);
+  TcpPair::wait(tcp.b, POLLIN | POLLHUP);  // an event, by which the receiver finds out
 }

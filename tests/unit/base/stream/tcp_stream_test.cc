@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "tests/unit/base/stream/connected.h"
 #include "tests/unit/base/stream/recording_tap.h"
+#include "tests/unit/base/stream/tcp_pair.h"
 #include "tests/unit/octets.h"
 
 using namespace uiw;
@@ -45,84 +45,80 @@ TEST_CASE("tcp_stream: a new socket is non-blocking, close-on-exec and does not 
   CHECK(TcpStream::open(12345) < 0);
 }
 
-TEST_CASE("tcp_stream: gathers, scatters, and says when it cannot", "[tcp_stream]") {
-  Connected pair;
+TEST_CASE_METHOD(TcpPair, "tcp_stream: gathers, scatters, and says when it cannot", "[tcp_stream]") {
   Bytes into(100);
-  CHECK(pair.b.receive(MutableOctets(into)) == -EAGAIN);
+  CHECK(b.receive(MutableOctets(into)) == -EAGAIN);
   const Bytes first = pattern(10, 1), second = pattern(20, 2);
   iovec vectors[] = {vector_of(first), vector_of(second)};
-  REQUIRE(pair.a.send(vectors) == 30);
-  Connected::wait(pair.b, POLLIN);
+  REQUIRE(a.send(vectors) == 30);
+  TcpPair::wait(b, POLLIN);
   Bytes left(4), right(100);
   iovec to[] = {vector_of(left), vector_of(right)};
-  REQUIRE(pair.b.receive(std::span<iovec>(to)) == 30);
+  REQUIRE(b.receive(std::span<iovec>(to)) == 30);
   CHECK(left == Bytes(first.begin(), first.begin() + 4));
   CHECK(std::equal(first.begin() + 4, first.end(), right.begin()));
   CHECK(std::equal(second.begin(), second.end(), right.begin() + 6));
-  CHECK(pair.b.receive(std::span<iovec>(to)) == -EAGAIN);
+  CHECK(b.receive(std::span<iovec>(to)) == -EAGAIN);
 
   // Until the socket is full: part of it first, then -EAGAIN; nothing is lost.
   const Bytes large = pattern(1'000'000);
   std::size_t sent = 0;
   for (;;) {
     iovec one = vector_of(large);
-    const ssize_t n = pair.a.send({&one, 1});
+    const ssize_t n = a.send({&one, 1});
     if (n == -EAGAIN) break;
     REQUIRE(n > 0);
     sent += static_cast<std::size_t>(n);
     REQUIRE(sent < std::size_t{1} << 30);
   }
-  pair.a.shutdown_send();
+  a.shutdown_send();
   Bytes buffer(300'000);
   std::size_t received = 0;
-  for (ssize_t n; (n = Connected::receive(pair.b, buffer)) != 0;) {
+  for (ssize_t n; (n = TcpPair::receive(b, buffer)) != 0;) {
     REQUIRE(n > 0);
     received += static_cast<std::size_t>(n);
   }
   CHECK(received == sent);
   // The other direction still stands.
   iovec back = vector_of(first);
-  CHECK(pair.b.send({&back, 1}) == 10);
-  CHECK(Connected::receive(pair.a, into) == 10);
+  CHECK(b.send({&back, 1}) == 10);
+  CHECK(TcpPair::receive(a, into) == 10);
 }
 
-TEST_CASE("tcp_stream: the end and the reset look different to the peer", "[tcp_stream]") {
-  Connected pair;
+TEST_CASE_METHOD(TcpPair, "tcp_stream: the end and the reset look different to the peer", "[tcp_stream]") {
   Bytes into(10);
   SECTION("close") {
-    pair.a.close();
-    CHECK_FALSE(pair.a.is_open());
-    CHECK(Connected::receive(pair.b, into) == 0);
+    a.close();
+    CHECK_FALSE(a.is_open());
+    CHECK(TcpPair::receive(b, into) == 0);
   }
   SECTION("abort") {
-    pair.a.abort();
-    CHECK_FALSE(pair.a.is_open());
-    CHECK(Connected::receive(pair.b, into) == -ECONNRESET);
+    a.abort();
+    CHECK_FALSE(a.is_open());
+    CHECK(TcpPair::receive(b, into) == -ECONNRESET);
     // And no SIGPIPE.
     iovec one = vector_of(into);
-    CHECK(pair.b.send({&one, 1}) == -EPIPE);
+    CHECK(b.send({&one, 1}) == -EPIPE);
   }
-  pair.a.close();
-  pair.a.abort();
-  pair.a.shutdown_send();
+  a.close();
+  a.abort();
+  a.shutdown_send();
 }
 
-TEST_CASE("tcp_stream: source memory that is not there", "[tcp_stream]") {
-  Connected pair;
+TEST_CASE_METHOD(TcpPair, "tcp_stream: source memory that is not there", "[tcp_stream]") {
   void* gone = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(gone != MAP_FAILED);
   iovec one{gone, 100};
-  CHECK(pair.a.send({&one, 1}) == -EFAULT);
+  CHECK(a.send({&one, 1}) == -EFAULT);
   ::munmap(gone, 4096);
 }
 
-TEST_CASE("tcp_stream: moves and releases its descriptor", "[tcp_stream]") {
-  Connected pair;
-  const int fd = pair.a.fd(), other = pair.b.fd();
-  TcpStream moved = std::move(pair.a);
+TEST_CASE_METHOD(TcpPair, "tcp_stream: moves and releases its descriptor", "[tcp_stream]") {
+  const int fd = a.fd(), other = b.fd();
+  TcpStream moved = std::move(a);
   CHECK(moved.fd() == fd);
-  CHECK_FALSE(pair.a.is_open());  // NOLINT(bugprone-use-after-move): that is the test
-  moved = std::move(pair.b);
+  CHECK_FALSE(a.is_open());  // NOLINT(bugprone-use-after-move): that is the test
+  moved = std::move(b);
   CHECK(moved.fd() == other);
   CHECK(::fcntl(fd, F_GETFD) == -1);
   CHECK(moved.release() == other);
@@ -131,42 +127,41 @@ TEST_CASE("tcp_stream: moves and releases its descriptor", "[tcp_stream]") {
 }
 
 TEST_CASE("tcp_stream: segment size", "[tcp_stream]") {
-  const Connected pair;
+  const TcpPair pair;
   CHECK(pair.a.segment_size() >= 536);
   CHECK(TcpStream().segment_size() == 536);
 }
 
-TEST_CASE("tcp_stream: a tap sees what passes, in both directions, and how it ends", "[tcp_stream]") {
+TEST_CASE_METHOD(TcpPair, "tcp_stream: a tap sees what passes, in both directions, and how it ends", "[tcp_stream]") {
   Tapped one, other;
-  Connected pair;
-  pair.a.set_tap(std::make_unique<RecordingTap>(one));
-  pair.b.set_tap(std::make_unique<RecordingTap>(other));
+  a.set_tap(std::make_unique<RecordingTap>(one));
+  b.set_tap(std::make_unique<RecordingTap>(other));
   const Bytes first = pattern(10, 1), second = pattern(20, 2), third = pattern(5, 3);
   iovec vectors[] = {vector_of(first), vector_of(second)};
-  REQUIRE(pair.a.send(vectors) == 30);
+  REQUIRE(a.send(vectors) == 30);
   iovec hidden[] = {vector_of(third)};
-  REQUIRE(pair.a.send_untapped(hidden) == 5);
+  REQUIRE(a.send_untapped(hidden) == 5);
   CHECK(one.sent == Wire().add(first).add(second).bytes());
 
   Bytes wanted(4), staging(16), into(100);
   Octets rest;
-  Connected::wait(pair.b, POLLIN);
-  REQUIRE(pair.b.receive(wanted, staging, rest) == 20);
-  REQUIRE(pair.b.receive(MutableOctets(into).first(10)) == 10);
-  REQUIRE(pair.b.receive_untapped(MutableOctets(into)) == 5);
-  CHECK(pair.b.receive(MutableOctets(into)) == -EAGAIN);
+  TcpPair::wait(b, POLLIN);
+  REQUIRE(b.receive(wanted, staging, rest) == 20);
+  REQUIRE(b.receive(MutableOctets(into).first(10)) == 10);
+  REQUIRE(b.receive_untapped(MutableOctets(into)) == 5);
+  CHECK(b.receive(MutableOctets(into)) == -EAGAIN);
   CHECK(other.received == one.sent);
 
   // The tap goes with the socket.
-  TcpStream moved = std::move(pair.a);
-  CHECK(pair.a.tap() == nullptr);
+  TcpStream moved = std::move(a);
+  CHECK(a.tap() == nullptr);
   moved.shutdown_send();
   CHECK(one.ends == " sent fin");
-  REQUIRE(Connected::receive(pair.b, into) == 0);
+  REQUIRE(TcpPair::receive(b, into) == 0);
   CHECK(other.ends == " received fin");
-  pair.b.abort();
+  b.abort();
   CHECK(other.ends == " received fin sent rst");
-  REQUIRE(Connected::receive(moved, into) == -ECONNRESET);
+  REQUIRE(TcpPair::receive(moved, into) == -ECONNRESET);
   CHECK(one.ends == " sent fin received rst");
   CHECK((one.received.empty() && other.sent.empty()));
 }

@@ -39,7 +39,7 @@ struct World {
   std::vector<NumberedDevice> devices = {sample("lo", 0), sample("eth0", 1)};
   std::vector<uiw::provider::ProcessInventory> processes;
   Octets host_says;
-  int asked = 0, rescans = 0;
+  int host_asked = 0, rescans = 0;
 
   std::vector<Octets> answer(OctetView requests) {
     const NldevWorld world = {[this](bool rescan) {
@@ -48,14 +48,14 @@ struct World {
                               },
                               [this] { return processes; },
                               [this](OctetView) {
-                                ++asked;
+                                ++host_asked;
                                 return host_says;
                               }};
     return answer_nldev(copy_of(requests), kPort, world);
   }
 
   // The messages of the answer, each as a block of its own.
-  std::vector<Octets> messages(OctetView requests) {
+  std::vector<Octets> ask(OctetView requests) {
     std::vector<Octets> all;
     for (Octets& datagram : answer(requests)) {
       std::size_t read = 0;
@@ -116,11 +116,10 @@ int only_error(const std::vector<Octets>& messages) {
 
 }  // namespace
 
-TEST_CASE("a dump of devices names those of uiw, loopback last, and then is done") {
-  World world;
-  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP | NLM_F_ACK));
+TEST_CASE_METHOD(World, "a dump of devices names those of uiw, loopback last, and then is done") {
+  const auto messages = ask(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP | NLM_F_ACK));
   REQUIRE(messages.size() == 3);
-  CHECK(world.rescans == 1);
+  CHECK(rescans == 1);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_eth0");
   CHECK(text(messages[1], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
   CHECK(number<std::uint32_t>(messages[0], RDMA_NLDEV_ATTR_DEV_INDEX) == kOwnIndices + 1);
@@ -137,28 +136,26 @@ TEST_CASE("a dump of devices names those of uiw, loopback last, and then is done
   CHECK(messages[2].size() == sizeof(nlmsghdr) + sizeof(int));
 }
 
-TEST_CASE("an adapter for RoCE is a CA with the protocol roce") {
-  World world;
-  world.devices = {sample("eth0", 0)};
-  world.devices[0].info.transport = uiw::provider::Transport::roce;
-  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP));
+TEST_CASE_METHOD(World, "an adapter for RoCE is a CA with the protocol roce") {
+  devices = {sample("eth0", 0)};
+  devices[0].info.transport = uiw::provider::Transport::roce;
+  const auto messages = ask(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP));
   CHECK(number<std::uint8_t>(messages.at(0), RDMA_NLDEV_ATTR_DEV_NODE_TYPE) == 1);
   CHECK(text(messages.at(0), RDMA_NLDEV_ATTR_DEV_PROTOCOL) == "roce");
 }
 
-TEST_CASE("the host's devices come first, and one of the same name is hidden") {
-  World world;
+TEST_CASE_METHOD(World, "the host's devices come first, and one of the same name is hidden") {
   const auto add = [&](unsigned type, std::uint32_t index, const char* name) {
     NetlinkWriter writer(type, NLM_F_MULTI, kSequence, 1);
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, index);
     writer.text(RDMA_NLDEV_ATTR_DEV_NAME, name);
     const OctetView octets = writer.octets();
-    world.host_says.insert(world.host_says.end(), octets.begin(), octets.end());
+    host_says.insert(host_says.end(), octets.begin(), octets.end());
   };
   add(type_of(RDMA_NLDEV_CMD_GET), 0, "mlx5_0");
   add(type_of(RDMA_NLDEV_CMD_GET), 1, "uiw_lo");
   add(NLMSG_DONE, 0, "");
-  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP));
+  const auto messages = ask(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP));
   REQUIRE(messages.size() == 4);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "mlx5_0");
   CHECK(header(messages[0]).nlmsg_pid == kPort);
@@ -167,24 +164,22 @@ TEST_CASE("the host's devices come first, and one of the same name is hidden") {
   CHECK(header(messages[3]).nlmsg_type == NLMSG_DONE);
 }
 
-TEST_CASE("one device is answered by its index, acknowledged if that is wanted") {
-  World world;
+TEST_CASE_METHOD(World, "one device is answered by its index, acknowledged if that is wanted") {
   const Fill index = [](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
   };
-  auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, index));
+  auto messages = ask(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, index));
   REQUIRE(messages.size() == 2);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
   CHECK((header(messages[0]).nlmsg_flags & NLM_F_MULTI) == 0);
   CHECK(error_of(messages[1]) == 0);
-  CHECK(world.messages(request(RDMA_NLDEV_CMD_GET, 0, index)).size() == 1);
-  CHECK(world.asked == 0);
+  CHECK(ask(request(RDMA_NLDEV_CMD_GET, 0, index)).size() == 1);
+  CHECK(host_asked == 0);
   // The answer and its acknowledgement are two datagrams, as the kernel's.
-  CHECK(world.answer(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, index)).size() == 2);
+  CHECK(answer(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, index)).size() == 2);
 }
 
-TEST_CASE("a port has its state and its interface") {
-  World world;
+TEST_CASE_METHOD(World, "a port has its state and its interface") {
   const Octets one = request(RDMA_NLDEV_CMD_PORT_GET, 0, [](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, 1);
@@ -192,95 +187,86 @@ TEST_CASE("a port has its state and its interface") {
   const Octets all = request(RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, [](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
   });
-  CHECK(world.messages(one).size() == 1);
-  CHECK(world.messages(all).size() == 2);
-  for (const Octets& ask : {one, all}) {
-    const Octets message = world.messages(ask).at(0);
+  CHECK(ask(one).size() == 1);
+  CHECK(ask(all).size() == 2);
+  for (const Octets& question : {one, all}) {
+    const Octets message = ask(question).at(0);
     CHECK(text(message, RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_eth0");
     CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_STATE) == 4);
     CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_PHYS_STATE) == 5);
     CHECK(number<std::uint32_t>(message, RDMA_NLDEV_ATTR_NDEV_INDEX) == 2);
     CHECK(text(message, RDMA_NLDEV_ATTR_NDEV_NAME) == "eth0");
   }
-  CHECK(world.rescans == 4);  // the state is that of the moment
-  world.devices[1].info.active = false;
+  CHECK(rescans == 4);  // the state is that of the moment
+  devices[1].info.active = false;
   for (const bool enabled : {true, false}) {
-    world.devices[1].info.enabled = enabled;
-    const Octets message = world.messages(one).at(0);
+    devices[1].info.enabled = enabled;
+    const Octets message = ask(one).at(0);
     CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_STATE) == 1);
     CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_PHYS_STATE) == (enabled ? 2 : 3));
   }
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_PORT_GET, 0, [](NetlinkWriter& writer) {
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_PORT_GET, 0, [](NetlinkWriter& writer) {
           writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
           writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, 2);
         }))) == -EINVAL);
 }
 
-TEST_CASE("libibverbs and librdmacm learn the names, ABIs and numbers of their nodes") {
-  World world;
-  const Octets uverbs =
-      world
-          .messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0,
-                            [](NetlinkWriter& writer) {
-                              writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
-                              writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
-                            }))
-          .at(0);
+TEST_CASE_METHOD(World, "libibverbs and librdmacm learn the names, ABIs and numbers of their nodes") {
+  const Octets uverbs = ask(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
+                          writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
+                          writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
+                        })).at(0);
   CHECK(text(uverbs, RDMA_NLDEV_ATTR_CHARDEV_NAME) == "uverbs1");
   CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV_ABI) == kUverbsDeviceAbi);
   CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV) == makedev(231, 193));
   CHECK(find(uverbs, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID) == nullptr);
-  const Octets cm =
-      world
-          .messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0,
-                            [](NetlinkWriter& writer) { writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "rdma_cm"); }))
-          .at(0);
+  const Octets cm = ask(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
+                      writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "rdma_cm");
+                    })).at(0);
   CHECK(text(cm, RDMA_NLDEV_ATTR_CHARDEV_NAME) == "rdma_cm");
   CHECK(number<std::uint64_t>(cm, RDMA_NLDEV_ATTR_CHARDEV_ABI) == RDMA_USER_CM_ABI_VERSION);
   // librdmacm would look for another node with the number, and /dev/null has it.
   CHECK(number<std::uint64_t>(cm, RDMA_NLDEV_ATTR_CHARDEV) == 0);
 }
 
-TEST_CASE("what does not exist or makes no sense is an error") {
-  World world;
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET))) == -EINVAL);
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET, 0, [](NetlinkWriter& writer) {
+TEST_CASE_METHOD(World, "what does not exist or makes no sense is an error") {
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_GET))) == -EINVAL);
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_GET, 0, [](NetlinkWriter& writer) {
           writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 7);
         }))) == -EINVAL);
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET, 0, [](NetlinkWriter& writer) {
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_GET, 0, [](NetlinkWriter& writer) {
           writer.number<std::uint16_t>(RDMA_NLDEV_ATTR_DEV_INDEX, 1);
         }))) == -EINVAL);
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_SET, NLM_F_ACK, [](NetlinkWriter& writer) {
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_SET, NLM_F_ACK, [](NetlinkWriter& writer) {
           writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
           writer.text(RDMA_NLDEV_ATTR_DEV_NAME, "other");
         }))) == -EOPNOTSUPP);
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
           writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
           writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "umad");
         }))) == -EOPNOTSUPP);
   // A text without its end.
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
           writer.octets(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs", 6);
         }))) == -EINVAL);
   // Another client of NETLINK_RDMA, and no client.
   NetlinkWriter other(RDMA_NL_GET_TYPE(RDMA_NL_LS, 0), NLM_F_REQUEST, kSequence, 0);
-  CHECK(only_error(world.messages(other.octets())) == -EINVAL);
+  CHECK(only_error(ask(other.octets())) == -EINVAL);
   NetlinkWriter none(0xffff, NLM_F_REQUEST, kSequence, 0);
-  CHECK(only_error(world.messages(none.octets())) == -EINVAL);
+  CHECK(only_error(ask(none.octets())) == -EINVAL);
 }
 
-TEST_CASE("what is about the host is answered by the host alone, with the program's port") {
-  World world;
+TEST_CASE_METHOD(World, "what is about the host is answered by the host alone, with the program's port") {
   NetlinkWriter reply(type_of(RDMA_NLDEV_CMD_GET), 0, kSequence, 1);
   reply.text(RDMA_NLDEV_ATTR_DEV_NAME, "mlx5_0");
-  world.host_says = copy_of(reply.octets());
-  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, [](NetlinkWriter& writer) {
+  host_says = copy_of(reply.octets());
+  const auto messages = ask(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, [](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, 0);
   }));
   REQUIRE(messages.size() == 1);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "mlx5_0");
   CHECK(header(messages[0]).nlmsg_pid == kPort);
-  CHECK(world.asked == 1);
+  CHECK(host_asked == 1);
 }
 
 namespace {
@@ -360,10 +346,9 @@ Number number_in(const NetlinkAttributes& attributes, unsigned attribute) {
 
 }  // namespace
 
-TEST_CASE("a dump of queue pairs has those of all processes, with their PIDs") {
-  World world;
-  world.processes = two_processes();
-  const auto messages = world.messages(request(RDMA_NLDEV_CMD_RES_QP_GET, NLM_F_DUMP | NLM_F_ACK, put_lo));
+TEST_CASE_METHOD(World, "a dump of queue pairs has those of all processes, with their PIDs") {
+  processes = two_processes();
+  const auto messages = ask(request(RDMA_NLDEV_CMD_RES_QP_GET, NLM_F_DUMP | NLM_F_ACK, put_lo));
   const auto found = entries(messages, RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_QP_ENTRY);
   REQUIRE(found.size() == 2);
   CHECK(number_in<std::uint32_t>(found[0], RDMA_NLDEV_ATTR_RES_PID) == 300);
@@ -375,15 +360,14 @@ TEST_CASE("a dump of queue pairs has those of all processes, with their PIDs") {
   CHECK(text_of(found[1][RDMA_NLDEV_ATTR_RES_KERN_NAME]) == "program");
 }
 
-TEST_CASE("many objects come in several messages, each small enough for the buffers of programs") {
-  World world;
-  world.processes = two_processes(1000);
+TEST_CASE_METHOD(World, "many objects come in several messages, each small enough for the buffers of programs") {
+  processes = two_processes(1000);
   const Octets asked = request(RDMA_NLDEV_CMD_RES_QP_GET, NLM_F_DUMP, put_lo);
-  for (const Octets& datagram : world.answer(asked)) CHECK(datagram.size() < 4096);
-  CHECK(entries(world.messages(asked), RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_QP_ENTRY).size() == 2000);
+  for (const Octets& datagram : answer(asked)) CHECK(datagram.size() < 4096);
+  CHECK(entries(ask(asked), RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_QP_ENTRY).size() == 2000);
 }
 
-TEST_CASE("each kind of objects is dumped, and found by its number") {
+TEST_CASE_METHOD(World, "each kind of objects is dumped, and found by its number") {
   struct Kind {
     unsigned command, table, entry, number;
   };
@@ -396,17 +380,16 @@ TEST_CASE("each kind of objects is dumped, and found by its number") {
       {RDMA_NLDEV_CMD_RES_CM_ID_GET, RDMA_NLDEV_ATTR_RES_CM_ID, RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY,
        RDMA_NLDEV_ATTR_RES_CM_IDN},
   };
-  World world;
-  world.processes = two_processes();
+  processes = two_processes();
   for (const Kind& kind : kKinds) {
-    const auto dump = world.messages(request(kind.command, NLM_F_DUMP, put_lo));
+    const auto dump = ask(request(kind.command, NLM_F_DUMP, put_lo));
     const auto found = entries(dump, kind.table, kind.entry);
     REQUIRE(found.size() == 2);
     const auto number = number_in<std::uint32_t>(found[0], kind.number);
     NetlinkWriter asked(type_of(kind.command), NLM_F_REQUEST, kSequence, 0);
     put_lo(asked);
     asked.number<std::uint32_t>(kind.number, number);
-    const auto one = world.messages(asked.octets());
+    const auto one = ask(asked.octets());
     REQUIRE(one.size() == 1);
     CHECK(text(one[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
     CHECK(number_of<std::uint32_t>(find(one[0], kind.number)) == number);
@@ -414,18 +397,17 @@ TEST_CASE("each kind of objects is dumped, and found by its number") {
     NetlinkWriter other(type_of(kind.command), NLM_F_REQUEST, kSequence, 0);
     put_lo(other);
     other.number<std::uint32_t>(kind.number, 12345678);
-    CHECK(only_error(world.messages(other.octets())) == -ENOENT);
-    CHECK(only_error(world.messages(request(kind.command, 0, put_lo))) == -EINVAL);
-    CHECK(only_error(world.messages(request(kind.command, NLM_F_DUMP))) == -EINVAL);
+    CHECK(only_error(ask(other.octets())) == -ENOENT);
+    CHECK(only_error(ask(request(kind.command, 0, put_lo))) == -EINVAL);
+    CHECK(only_error(ask(request(kind.command, NLM_F_DUMP))) == -EINVAL);
   }
-  const auto other_device = world.messages(request(RDMA_NLDEV_CMD_RES_SRQ_GET, NLM_F_DUMP, put_lo));
+  const auto other_device = ask(request(RDMA_NLDEV_CMD_RES_SRQ_GET, NLM_F_DUMP, put_lo));
   CHECK(entries(other_device, RDMA_NLDEV_ATTR_RES_SRQ, RDMA_NLDEV_ATTR_RES_SRQ_ENTRY).empty());
 }
 
-TEST_CASE("the summary of a device counts what processes have of it") {
-  World world;
-  world.processes = two_processes(3);
-  const auto one = world.messages(request(RDMA_NLDEV_CMD_RES_GET, 0, put_lo));
+TEST_CASE_METHOD(World, "the summary of a device counts what processes have of it") {
+  processes = two_processes(3);
+  const auto one = ask(request(RDMA_NLDEV_CMD_RES_GET, 0, put_lo));
   REQUIRE(one.size() == 1);
   std::string said;
   for (const auto& entry : entries(one[0], RDMA_NLDEV_ATTR_RES_SUMMARY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY)) {
@@ -433,15 +415,14 @@ TEST_CASE("the summary of a device counts what processes have of it") {
     said += "=" + std::to_string(number_in<std::uint64_t>(entry, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR)) + " ";
   }
   CHECK(said == "pd=2 cq=2 qp=6 cm_id=2 mr=2 ctx=2 srq=0 ");
-  CHECK(world.messages(request(RDMA_NLDEV_CMD_RES_GET, NLM_F_DUMP)).size() == 3);
+  CHECK(ask(request(RDMA_NLDEV_CMD_RES_GET, NLM_F_DUMP)).size() == 3);
 }
 
-TEST_CASE("the counters of a port are answered, and queue pairs have none of their own") {
-  World world;
-  world.processes = two_processes();
-  for (auto& process : world.processes)
+TEST_CASE_METHOD(World, "the counters of a port are answered, and queue pairs have none of their own") {
+  processes = two_processes();
+  for (auto& process : processes)
     process.inventory.devices[0].counts[index_of(uiw::provider::PortCounter::connections)] = 4;
-  const auto one = world.messages(request(RDMA_NLDEV_CMD_STAT_GET, 0, [](NetlinkWriter& writer) {
+  const auto one = ask(request(RDMA_NLDEV_CMD_STAT_GET, 0, [](NetlinkWriter& writer) {
     put_lo(writer);
     put<1, RDMA_NLDEV_ATTR_PORT_INDEX>(writer);
   }));
@@ -453,8 +434,8 @@ TEST_CASE("the counters of a port are answered, and queue pairs have none of the
       connections = number_in<std::uint64_t>(entry, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE);
   }
   CHECK(connections == 8);
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_STAT_GET, 0, put_lo))) == -EINVAL);
-  const auto of_qps = world.messages(request(RDMA_NLDEV_CMD_STAT_GET, NLM_F_DUMP, [](NetlinkWriter& writer) {
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_STAT_GET, 0, put_lo))) == -EINVAL);
+  const auto of_qps = ask(request(RDMA_NLDEV_CMD_STAT_GET, NLM_F_DUMP, [](NetlinkWriter& writer) {
     put_lo(writer);
     put<RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_STAT_RES>(writer);
   }));
@@ -462,26 +443,23 @@ TEST_CASE("the counters of a port are answered, and queue pairs have none of the
   CHECK(header(of_qps[0]).nlmsg_type == NLMSG_DONE);
 }
 
-TEST_CASE("messages that are no request are at most acknowledged") {
-  World world;
+TEST_CASE_METHOD(World, "messages that are no request are at most acknowledged") {
   NetlinkWriter silent(type_of(RDMA_NLDEV_CMD_GET), NLM_F_DUMP, kSequence, 0);
-  CHECK(world.answer(silent.octets()).empty());
+  CHECK(answer(silent.octets()).empty());
   NetlinkWriter control(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, kSequence, 0);
-  CHECK(only_error(world.messages(control.octets())) == 0);
+  CHECK(only_error(ask(control.octets())) == 0);
 }
 
-TEST_CASE("several requests in a datagram are answered one by one, up to the first that is broken") {
-  World world;
+TEST_CASE_METHOD(World, "several requests in a datagram are answered one by one, up to the first that is broken") {
   Octets both = request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP);
   const Octets one = both;
   both.insert(both.end(), one.begin(), one.end());
-  CHECK(world.messages(both).size() == 6);
+  CHECK(ask(both).size() == 6);
   both.resize(both.size() - 1);
-  CHECK(world.messages(both).size() == 3);
+  CHECK(ask(both).size() == 3);
 }
 
-TEST_CASE("octets of any kind are answered or ignored") {
-  World world;
+TEST_CASE_METHOD(World, "octets of any kind are answered or ignored") {
   std::minstd_rand random(1);
   const Octets seed = request(RDMA_NLDEV_CMD_GET_CHARDEV, NLM_F_ACK, [](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
@@ -492,7 +470,7 @@ TEST_CASE("octets of any kind are answered or ignored") {
     for (unsigned changes = 1 + random() % 4; changes > 0; --changes)
       octets[random() % octets.size()] = static_cast<std::uint8_t>(random());
     if (i % 4 == 0) octets.resize(random() % octets.size());
-    for (const Octets& datagram : world.answer(octets)) REQUIRE(datagram.size() < 4096);
+    for (const Octets& datagram : answer(octets)) REQUIRE(datagram.size() < 4096);
   }
 }
 
@@ -508,9 +486,8 @@ constexpr unsigned kPrivilegedQkeyMode = 96, kMonitorMode = 103;  // of rdma/rdm
 
 }  // namespace
 
-TEST_CASE("the system copies registered pages at a fork, where the kernel has no RDMA") {
-  World world;
-  const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET, NLM_F_ACK));
+TEST_CASE_METHOD(World, "the system copies registered pages at a fork, where the kernel has no RDMA") {
+  const auto messages = ask(request(RDMA_NLDEV_CMD_SYS_GET, NLM_F_ACK));
   REQUIRE(messages.size() == 2);
   CHECK(header(messages[0]).nlmsg_type == type_of(RDMA_NLDEV_CMD_SYS_GET));
   CHECK((header(messages[0]).nlmsg_flags & NLM_F_MULTI) == 0);
@@ -519,34 +496,33 @@ TEST_CASE("the system copies registered pages at a fork, where the kernel has no
   CHECK(system_says(messages[0], kPrivilegedQkeyMode) == 1);
   CHECK(system_says(messages[0], kMonitorMode) == 0);
   CHECK(error_of(messages[1]) == 0);
-  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_SYS_GET, NLM_F_DUMP))) == -EINVAL);
+  CHECK(only_error(ask(request(RDMA_NLDEV_CMD_SYS_GET, NLM_F_DUMP))) == -EINVAL);
   // It is about no device.
-  const auto of_device = world.messages(request(RDMA_NLDEV_CMD_SYS_GET, 0, [](NetlinkWriter& writer) {
+  const auto of_device = ask(request(RDMA_NLDEV_CMD_SYS_GET, 0, [](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, 0);
   }));
   REQUIRE(of_device.size() == 1);
   CHECK(system_says(of_device[0], RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) == 1);
 }
 
-TEST_CASE("where the kernel has RDMA, the system is as its adapters need it") {
-  World world;
-  const auto host_says = [&world](std::optional<std::uint8_t> copies, std::uint8_t netns) {
+TEST_CASE_METHOD(World, "where the kernel has RDMA, the system is as its adapters need it") {
+  const auto answered = [&](std::optional<std::uint8_t> copies, std::uint8_t netns) {
     NetlinkWriter writer(type_of(RDMA_NLDEV_CMD_SYS_GET), 0, kSequence, 1);
     writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, netns);
     writer.number<std::uint8_t>(kMonitorMode, 1);
     if (copies) writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, *copies);
-    world.host_says = copy_of(writer.octets());
-    const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET));
+    host_says = copy_of(writer.octets());
+    const auto messages = ask(request(RDMA_NLDEV_CMD_SYS_GET));
     REQUIRE(messages.size() == 1);
     CHECK(header(messages[0]).nlmsg_pid == kPort);
     return messages[0];
   };
-  const Octets since_5_13 = host_says(1, 0);
+  const Octets since_5_13 = answered(1, 0);
   CHECK(system_says(since_5_13, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) == 1);
   CHECK(system_says(since_5_13, RDMA_NLDEV_SYS_ATTR_NETNS_MODE) == 0);
   CHECK(system_says(since_5_13, kPrivilegedQkeyMode) == 0);
   CHECK(system_says(since_5_13, kMonitorMode) == 0);
-  const Octets before = host_says({}, 1);
+  const Octets before = answered({}, 1);
   CHECK_FALSE(system_says(before, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK));
   CHECK(system_says(before, RDMA_NLDEV_SYS_ATTR_NETNS_MODE) == 1);
   // A kernel that does not know the question.
@@ -554,8 +530,8 @@ TEST_CASE("where the kernel has RDMA, the system is as its adapters need it") {
   nlmsgerr body{};
   body.error = -EINVAL;
   refusal.raw(&body, sizeof body);
-  world.host_says = copy_of(refusal.octets());
-  const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET));
+  host_says = copy_of(refusal.octets());
+  const auto messages = ask(request(RDMA_NLDEV_CMD_SYS_GET));
   REQUIRE(messages.size() == 1);
   CHECK_FALSE(system_says(messages[0], RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK));
 }

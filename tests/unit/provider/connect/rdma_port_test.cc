@@ -77,22 +77,26 @@ class Taker {
   pid_t child_ = -1;
 };
 
+struct FreeNumber {
+  const std::uint16_t number = free_number();
+};
+
 std::string name(std::uint16_t number, const char* rest) {
   return "uiw-rdma-port/" + std::to_string(number) + "/" + rest;
 }
 
 }  // namespace
 
-TEST_CASE("rdma_port: where nobody has the number, or has it by its own TCP port, that port is called", "[rdma_port]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber,
+                 "rdma_port: where nobody has the number, or has it by its own TCP port, that port is called",
+                 "[rdma_port]") {
   CHECK(listening_port(loopback(number)) == htons(number));
   std::shared_ptr<RdmaPort> port;
   REQUIRE(take_rdma_port(loopback(number), false, 0, port) == 0);
   CHECK(listening_port(loopback(number)) == htons(number));
 }
 
-TEST_CASE("rdma_port: a substitute is found, until its holder has gone", "[rdma_port]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber, "rdma_port: a substitute is found, until its holder has gone", "[rdma_port]") {
   for (unsigned substitute = 1; substitute <= kSubstitutePorts; ++substitute) {
     std::shared_ptr<RdmaPort> port;
     REQUIRE(take_rdma_port(loopback(number), false, substitute, port) == 0);
@@ -102,8 +106,7 @@ TEST_CASE("rdma_port: a substitute is found, until its holder has gone", "[rdma_
   CHECK(listening_port(loopback(number)) == htons(number));
 }
 
-TEST_CASE("rdma_port: the spaces of TCP and UDP do not touch each other", "[rdma_port]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber, "rdma_port: the spaces of TCP and UDP do not touch each other", "[rdma_port]") {
   std::shared_ptr<RdmaPort> stream, service, second;
   REQUIRE(take_rdma_port(loopback(number), false, 1, stream) == 0);
   CHECK(listening_port(loopback(number), PortSpace::udp) == htons(number));
@@ -128,8 +131,8 @@ TEST_CASE("rdma_port: substitutes are unprivileged, and differ", "[rdma_port]") 
   }
 }
 
-TEST_CASE("rdma_port: a listener of all addresses is found by each address of its family", "[rdma_port]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber, "rdma_port: a listener of all addresses is found by each address of its family",
+                 "[rdma_port]") {
   std::shared_ptr<RdmaPort> port;
   REQUIRE(take_rdma_port(ipv6(in6addr_any, number), true, 1, port) == 0);
   CHECK(listening_port(ipv6(in6addr_loopback, number)) == htons(substitute_port(number, 1)));
@@ -140,8 +143,8 @@ TEST_CASE("rdma_port: a listener of all addresses is found by each address of it
   CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 2)));
 }
 
-TEST_CASE("rdma_port: what stands for all addresses of this host says nothing of another host's", "[rdma_port]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber, "rdma_port: what stands for all addresses of this host says nothing of another host's",
+                 "[rdma_port]") {
   std::shared_ptr<RdmaPort> port;
   REQUIRE(take_rdma_port(any_ipv4(number), false, 1, port) == 0);
   sockaddr_storage elsewhere = loopback(number);
@@ -149,8 +152,7 @@ TEST_CASE("rdma_port: what stands for all addresses of this host says nothing of
   CHECK(listening_port(elsewhere) == htons(number));
 }
 
-TEST_CASE("rdma_port: a number is taken once, for one address or for all", "[rdma_port][native]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber, "rdma_port: a number is taken once, for one address or for all", "[rdma_port][native]") {
   std::shared_ptr<RdmaPort> port, second;
   REQUIRE(take_rdma_port(loopback(number), false, 1, port) == 0);
   CHECK(take_rdma_port(loopback(number), false, 2, second) == EADDRINUSE);
@@ -172,8 +174,8 @@ TEST_CASE("rdma_port: a number is taken once, for one address or for all", "[rdm
   }
 }
 
-TEST_CASE("rdma_port: names that another process adds do not lead callers away", "[rdma_port][native]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber, "rdma_port: names that another process adds do not lead callers away",
+                 "[rdma_port][native]") {
   std::shared_ptr<RdmaPort> port;
   SECTION("a substitute of a listener that has none") {
     REQUIRE(take_rdma_port(loopback(number), false, 0, port) == 0);
@@ -206,8 +208,7 @@ TEST_CASE("rdma_port: names that another process adds do not lead callers away",
   }
 }
 
-TEST_CASE("rdma_port: who asks is let go of, so that others can ask", "[rdma_port]") {
-  const std::uint16_t number = free_number();
+TEST_CASE_METHOD(FreeNumber, "rdma_port: who asks is let go of, so that others can ask", "[rdma_port]") {
   std::shared_ptr<RdmaPort> port;
   REQUIRE(take_rdma_port(loopback(number), false, 1, port) == 0);
   unsigned found = 0;
