@@ -85,18 +85,18 @@ TEST_CASE_METHOD(Loopback,
 }
 
 TEST_CASE_METHOD(Loopback, "cq: threads take turns with extended polls", "[cq]") {
-  constexpr std::uint64_t kAll = 20'000;
-  const auto cq = Cq::create(*context, static_cast<int>(kAll), -1, nullptr, with_time());
+  constexpr std::uint64_t kCount = 20'000;
+  const auto cq = Cq::create(*context, static_cast<int>(kCount), -1, nullptr, with_time());
   std::atomic<std::uint64_t> sum{0}, count{0};
   std::atomic<bool> disorder{false};
   std::vector<std::thread> threads;
-  threads.emplace_back([&] { fill(*cq, 0, kAll); });
+  threads.emplace_back([&] { fill(*cq, 0, kCount); });
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&] {
       ibv_wc completion{};
       Cq::Stamp stamp;
       std::uint64_t last = 0;
-      while (count < kAll) {
+      while (count < kCount) {
         if (!cq->begin_poll(completion, stamp)) {
           std::this_thread::yield();
           continue;
@@ -115,8 +115,8 @@ TEST_CASE_METHOD(Loopback, "cq: threads take turns with extended polls", "[cq]")
     });
   }
   for (auto& thread : threads) thread.join();
-  CHECK(sum == kAll * (kAll - 1) / 2);
-  CHECK(count == kAll);
+  CHECK(sum == kCount * (kCount - 1) / 2);
+  CHECK(count == kCount);
   CHECK_FALSE(disorder);
 }
 
@@ -188,14 +188,14 @@ TEST_CASE_METHOD(Loopback, "cq: resized, it keeps what is in it, in order (Verbs
 }
 
 TEST_CASE_METHOD(Loopback, "cq: resized while others push and poll", "[cq]") {
-  constexpr std::uint64_t kAll = 60'000;
+  constexpr std::uint64_t kCount = 60'000;
   constexpr int kLeast = 1024;  // never more than so many in it
   const auto cq = Cq::create(*context, kLeast, -1, nullptr, with_time());
   std::atomic<std::uint64_t> pushed{0}, polled{0};
   std::atomic<int> resized{0};
   std::atomic<bool> disorder{false}, refused{false};
   std::thread producer([&] {
-    for (std::uint64_t id = 0; id < kAll; ++id) {
+    for (std::uint64_t id = 0; id < kCount; ++id) {
       while (id - polled.load() >= static_cast<std::uint64_t>(kLeast)) std::this_thread::yield();
       cq->push(completion_of(id), false);
       pushed = id;
@@ -206,7 +206,7 @@ TEST_CASE_METHOD(Loopback, "cq: resized while others push and poll", "[cq]") {
     const auto take = [&](const ibv_wc& completion) {
       if (completion.wr_id != expected++) disorder = true;
     };
-    while (polled < kAll) {
+    while (polled < kCount) {
       ibv_wc several[16];
       const int count = cq->poll(16, several);
       for (int i = 0; i < count; ++i) take(several[i]);
@@ -228,7 +228,7 @@ TEST_CASE_METHOD(Loopback, "cq: resized while others push and poll", "[cq]") {
   });
   std::thread resizer([&] {
     const int sizes[] = {2048, kLeast, 5000, kLeast, 100'000};
-    for (unsigned i = 0; polled < kAll; ++i) {
+    for (unsigned i = 0; polled < kCount; ++i) {
       if (cq->resize(sizes[i % 5]) != 0) refused = true;
       ++resized;
       std::this_thread::yield();
@@ -240,7 +240,7 @@ TEST_CASE_METHOD(Loopback, "cq: resized while others push and poll", "[cq]") {
   CHECK(resized > 0);
   CHECK_FALSE(refused);
   CHECK_FALSE(disorder);
-  CHECK(polled == kAll);
+  CHECK(polled == kCount);
   CHECK(none(*cq));
   CHECK_FALSE(next_event(*context, 0));
 }
@@ -343,24 +343,24 @@ TEST_CASE_METHOD(Loopback, "cq: under moderation whoever waits is woken for ever
   int object = 0;
   const auto cq = Cq::create(*context, 4096, channel.fd(), reinterpret_cast<ibv_cq*>(&object));
   REQUIRE(cq->moderate(16, 200) == 0);
-  constexpr std::uint64_t kAll = 5000;
+  constexpr std::uint64_t kCount = 5000;
   std::atomic<std::uint64_t> taken{0};
   std::thread producer([&] {
-    for (std::uint64_t id = 0; id < kAll; ++id) {
+    for (std::uint64_t id = 0; id < kCount; ++id) {
       while (id - taken > 2000) std::this_thread::yield();
       cq->push(completion_of(id), false);
     }
   });
   std::uint64_t events = 0;
   bool woken = true;
-  while (taken < kAll && woken) {
+  while (taken < kCount && woken) {
     ibv_wc several[64];
     cq->request_notify(false);
     int count = 0;
     while ((count = cq->poll(64, several)) > 0) taken += static_cast<std::uint64_t>(count);
-    if (taken < kAll) woken = channel.next(kLong) != 0, ++events;
+    if (taken < kCount) woken = channel.next(kLong) != 0, ++events;
   }
-  taken = kAll;  // lets the producer go in any case
+  taken = kCount;  // lets the producer go in any case
   producer.join();
   CHECK(woken);
   CHECK(events > 0);
