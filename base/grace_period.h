@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/lock_annotations.h"
 #include "base/mutex.h"
 
 namespace uiw {
@@ -57,20 +58,20 @@ class ReadSection {
 
 // A mutex that opens a ReadSection before it is taken and closes it after it is released. The code that it protects
 // uses memory of the program, which is allowed only inside a section.
-class SectionMutex {
+class UIW_CAPABILITY("mutex") SectionMutex {
  public:
-  void lock() {
+  void lock() UIW_ACQUIRE() {
     detail::reader_slot().enter();
     mutex_.lock();
   }
-  bool try_lock() {
+  bool try_lock() UIW_TRY_ACQUIRE(true) {
     detail::ReaderSlot& slot = detail::reader_slot();
     slot.enter();
     if (mutex_.try_lock()) return true;
     slot.leave();
     return false;
   }
-  void unlock() {
+  void unlock() UIW_RELEASE() {
     mutex_.unlock();
     detail::reader_slot().leave();
   }

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A mutex that the child of a fork can take even if another thread of the parent held it.
-//
-// That thread does not exist in the child, so nobody would release the mutex. So the state of a mutex includes the fork
-// generation of the process that took or created it last, and in a process of a later generation it counts as free. The
-// data that it guards may be inconsistent then. Tables that a child goes on using are therefore locked over the fork
-// instead (verbs/fork.cc); this class is for objects that belong to the parent and that a child can at most destroy.
-//
-// A message takes about ten of these, nearly always uncontended, so taking and releasing are inline.
+// The locks, the guards that hold them, and what clang is told of both (base/lock_annotations.h).
 #pragma once
 
 #include <atomic>
+#include <mutex>
+
+#include "base/lock_annotations.h"
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
@@ -27,19 +23,27 @@ inline unsigned fork_generation() { return detail::forks.load(std::memory_order_
 // To be called once in each child of a fork, before it takes a mutex.
 inline void count_fork() { detail::forks.fetch_add(1); }
 
-class Mutex {
+// A mutex that the child of a fork can take even if another thread of the parent held it.
+//
+// That thread does not exist in the child, so nobody would release the mutex. So the state of a mutex includes the fork
+// generation of the process that took or created it last, and in a process of a later generation it counts as free. The
+// data that it guards may be inconsistent then. Tables that a child goes on using are therefore locked over the fork
+// instead (verbs/fork.cc); this class is for objects that belong to the parent and that a child can at most destroy.
+//
+// A message takes about ten of these, nearly always uncontended, so taking and releasing are inline.
+class UIW_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  void lock() {
+  void lock() UIW_ACQUIRE() {
     before_lock(0);
     unsigned found = free();
     if (!state_.compare_exchange_strong(found, found | kTaken, std::memory_order_acquire)) lock_slowly();
     after_lock(0);
   }
-  bool try_lock() {
+  bool try_lock() UIW_TRY_ACQUIRE(true) {
     before_lock(kTry);
     unsigned found = free();
     const bool taken =
@@ -47,7 +51,7 @@ class Mutex {
     after_lock(taken ? kTry : kTryFailed);
     return taken;
   }
-  void unlock() {
+  void unlock() UIW_RELEASE() {
     before_unlock();
     if ((state_.exchange(free(), std::memory_order_release) & kAwaited) != 0) wake_one();
     after_unlock();
@@ -96,5 +100,63 @@ class Mutex {
 
   std::atomic<unsigned> state_{free()};
 };
+
+// The mutex of a table that is locked over a fork, so that the child can go on using it.
+class UIW_CAPABILITY("mutex") TableMutex {
+ public:
+  void lock() UIW_ACQUIRE() { mutex_.lock(); }
+  bool try_lock() UIW_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+  void unlock() UIW_RELEASE() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+// std::lock_guard, and as much as is needed of std::unique_lock, for locks and guards that clang's analysis knows.
+template <typename Lock>
+class UIW_SCOPED_CAPABILITY LockGuard {
+ public:
+  explicit LockGuard(Lock& mutex) UIW_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~LockGuard() UIW_RELEASE() { mutex_.unlock(); }
+  LockGuard(const LockGuard&) = delete;
+  LockGuard& operator=(const LockGuard&) = delete;
+
+ private:
+  Lock& mutex_;
+};
+
+template <typename Lock>
+class UIW_SCOPED_CAPABILITY UniqueLock {
+ public:
+  explicit UniqueLock(Lock& mutex) UIW_ACQUIRE(mutex) : mutex_(mutex) { lock(); }
+  UniqueLock(Lock& mutex, std::defer_lock_t) UIW_EXCLUDES(mutex) : mutex_(mutex) {}
+  ~UniqueLock() UIW_RELEASE() {
+    if (owned_) mutex_.unlock();
+  }
+  UniqueLock(const UniqueLock&) = delete;
+  UniqueLock& operator=(const UniqueLock&) = delete;
+
+  void lock() UIW_ACQUIRE() {
+    mutex_.lock();
+    owned_ = true;
+  }
+  bool try_lock() UIW_TRY_ACQUIRE(true) { return owned_ = mutex_.try_lock(); }
+  void unlock() UIW_RELEASE() {
+    owned_ = false;
+    mutex_.unlock();
+  }
+  bool owns_lock() const { return owned_; }
+
+ private:
+  Lock& mutex_;
+  bool owned_ = false;
+};
+
+// Tells the analysis that a lock is held where it cannot see that: in the body of a lambda, whose caller holds it, or
+// behind a fork, before which it was taken. Does nothing.
+template <typename Lock>
+void assume_held(const Lock& lock) UIW_ASSERT_CAPABILITY(lock) {
+  static_cast<void>(lock);
+}
 
 }  // namespace uiw

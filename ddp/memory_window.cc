@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory windows: STags that a stream binds to a part of a region and invalidates again, by work requests (Verbs draft
 // sections 7.8 and 7.10).
+#include "base/mutex.h"
 #include "base/short_wait.h"
 #include "ddp/stag_table.h"
 
@@ -26,7 +27,7 @@ void StagTable::unbind(Slot& window, const void* domain) {
 
 // The checks of Verbs draft section 7.10.6.1, in the order of its table.
 WindowError StagTable::bind(const Binding& binding, const void* domain, const void* stream) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   Slot* window = slot(binding.window);
   const Use use = binding.type == WindowType::type1 ? Use::window1 : Use::window2;
   if (window == nullptr || window->use == Use::none) return WindowError::deallocated;
@@ -69,7 +70,7 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
 // Verbs draft sections 7.8 and 7.10.6.3. Work requests do not invalidate regions: verbs have no work request that would
 // make a region valid again, only ibv_dereg_mr() and ibv_rereg_mr(), which do not need the region to be invalid.
 WindowError StagTable::invalidate(Stag stag, const void* domain, const void* stream) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   Slot* found = slot(stag);
   if (found == nullptr || found->use == Use::none) return WindowError::deallocated;
   if (found->use == Use::region) {
@@ -88,7 +89,7 @@ WindowError StagTable::invalidate(Stag stag, const void* domain, const void* str
 }
 
 void StagTable::remove_window(Stag stag) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   Slot* found = slot(stag);
   if (found == nullptr || (found->use != Use::window1 && found->use != Use::window2)) return;
   unbind(*found, nullptr);
@@ -103,7 +104,7 @@ void StagTable::forget_holders() {
 }
 
 void StagTable::release_stream(const void* domain, const void* stream) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   for (std::uint32_t dense = 0; dense < used_; ++dense) {
     Slot& found = slot_at(dense);
     if (found.use == Use::window2 && found.regions[0].domain == stream) unbind(found, domain);

@@ -3,6 +3,8 @@
 
 #include <new>
 
+#include "base/mutex.h"
+
 namespace uiw::ddp {
 
 namespace {
@@ -104,7 +106,7 @@ std::uint64_t StagTable::next_registration(Slot& slot) {
 std::optional<Stag> StagTable::add(const Region& region) {
   std::uint64_t end;
   if (__builtin_add_overflow(region.base, region.length, &end)) return std::nullopt;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto dense = take_slot(Use::region);
   if (!dense) return std::nullopt;
   const auto stag = static_cast<Stag>(new_stag(*dense));
@@ -116,7 +118,7 @@ std::optional<Stag> StagTable::add(const Region& region) {
 }
 
 bool StagTable::retire(Stag stag) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   Slot* found = slot(stag);
   if (!is(found, name_of_region(stag)) || found->link > 0) return false;
   found->word.store(0, std::memory_order_seq_cst);
@@ -124,7 +126,7 @@ bool StagTable::retire(Stag stag) {
 }
 
 void StagTable::recycle(Stag stag) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   slot(stag)->use = Use::none;
   free_.push_back(gather(static_cast<std::uint32_t>(stag) >> 8));
 }
@@ -132,7 +134,7 @@ void StagTable::recycle(Stag stag) {
 bool StagTable::replace(Stag stag, const Region& region, bool moves) {
   std::uint64_t end;
   if (__builtin_add_overflow(region.base, region.length, &end)) return false;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   Slot* found = slot(stag);
   if (!is(found, name_of_region(stag)) || found->link > 0) return false;
   const std::uint64_t before = found->word.load(std::memory_order_relaxed);
@@ -226,20 +228,20 @@ Access StagTable::find(const Registered& registered, const void* domain, std::ui
 }
 
 std::optional<Region> StagTable::region(Stag stag) const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const Slot* found = slot(stag);
   if (!is(found, name_of_region(stag)) && !is(found, name_of_window(stag))) return std::nullopt;
   return found->region(found->word.load(std::memory_order_relaxed));
 }
 
 Stag StagTable::next_key(Stag window) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto stag = static_cast<std::uint32_t>(window);
   return Stag{(stag & ~0xFFU) | ((stag + 1 + static_cast<std::uint32_t>(mix(random_) % 255)) & 0xFFU)};
 }
 
 std::optional<Stag> StagTable::add_window(const void* domain, WindowType type) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto dense = take_slot(type == WindowType::type1 ? Use::window1 : Use::window2);
   if (!dense) return std::nullopt;
   slot_at(*dense).regions[0] = {};

@@ -26,11 +26,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "ddp/ddp_format.h"
 
 namespace uiw::ddp {
@@ -201,8 +201,8 @@ class StagTable {
   // Ends all bindings of type 2 of a stream that ends.
   void release_stream(const void* domain, const void* stream);
   // Hold the table's lock over a fork.
-  void lock_for_fork() { mutex_.lock(); }
-  void unlock_after_fork() { mutex_.unlock(); }
+  void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
+  void unlock_after_fork() UIW_RELEASE(mutex_) { mutex_.unlock(); }
   // In the child of a fork, before the lock is released: clears the counts of accesses by the parent's other threads,
   // which do not exist here.
   void forget_holders();
@@ -258,7 +258,7 @@ class StagTable {
 
   std::array<std::uint32_t, 4> round_keys_;
   std::array<std::atomic<Slot*>, kMaxRegions / kChunk> chunks_{};
-  mutable std::mutex mutex_;  // held by every function that changes the table
+  mutable TableMutex mutex_;  // held by every function that changes the table
   std::uint64_t random_;
   std::uint32_t used_ = 0;
   std::vector<std::uint32_t> free_;

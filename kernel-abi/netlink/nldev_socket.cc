@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "kernel-abi/caller/user_memory.h"
 #include "kernel-abi/netlink/nldev.h"
 #include "kernel-abi/sysfs/device_tree.h"
@@ -18,7 +18,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constinit std::mutex g_connecting;  // no two threads make a socket ready at the same time
+constinit TableMutex g_connecting;  // no two threads make a socket ready at the same time
 
 constexpr std::size_t kLongestRequest = std::size_t{1} << 16;
 constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;  // the kernel's datagrams end at 32 KiB
@@ -38,7 +38,7 @@ sockaddr_nl address_of_port(std::uint32_t port) {
 // sent before is dropped, under a lock: another thread may have an answer in the socket as soon as it is connected.
 // Returns the socket's port number, or a negative errno.
 long long own_port(int fd) {
-  const std::lock_guard lock(g_connecting);
+  const LockGuard lock(g_connecting);
   sockaddr_nl own{};
   socklen_t length = sizeof own;
   if (::getsockname(fd, generic(&own), &length) != 0) return -errno;
@@ -106,7 +106,7 @@ long write_nldev_request(int fd, const void* data, std::size_t size) {
   return static_cast<long>(size);
 }
 
-void lock_nldev_sockets() { g_connecting.lock(); }
-void unlock_nldev_sockets() { g_connecting.unlock(); }
+void lock_nldev_sockets() UIW_ACQUIRE(g_connecting) { g_connecting.lock(); }
+void unlock_nldev_sockets() UIW_RELEASE(g_connecting) { g_connecting.unlock(); }
 
 }  // namespace uiw::kernel_abi

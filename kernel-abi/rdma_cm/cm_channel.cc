@@ -10,12 +10,12 @@
 
 #include <cerrno>
 #include <iterator>
-#include <mutex>
 #include <new>
 #include <utility>
 
 #include "base/descriptor.h"
 #include "base/event_counter.h"
+#include "base/mutex.h"
 #include "kernel-abi/caller/cancellation.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 
@@ -111,7 +111,7 @@ CmChannel::Waiter::Waiter(CmChannel& channel) : channel_(channel) {
 }
 
 CmChannel::Waiter::~Waiter() {
-  const std::lock_guard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(CmRegistry::instance().mutex());
   channel_.waiters_.erase(this);
   ::sem_destroy(&woken_);
 }

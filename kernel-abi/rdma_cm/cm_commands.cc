@@ -11,10 +11,10 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "kernel-abi/caller/user_memory.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
@@ -78,7 +78,7 @@ int with_id(const Request& request, std::uint32_t number, Action action) {
   CmRegistry& registry = CmRegistry::instance();
   std::shared_ptr<CmId> id;
   if (const int error = registry.find_id(request.channel, number, id); error != 0) return error;
-  const std::lock_guard command(id->command_lock());
+  const LockGuard command(id->command_lock());
   const int error = registry.check_alive(*id);
   return error != 0 ? error : action(*id);
 }
@@ -264,12 +264,12 @@ int get_event(const Request& request) {
   if (request.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   if (const int error = read_command(request, command); error != 0) return error;
   CmChannel& channel = *request.channel;
-  std::mutex& registry = CmRegistry::instance().mutex();
+  TableMutex& registry = CmRegistry::instance().mutex();
   for (;;) {
     std::optional<CmChannel::Waiter> waiter;
     {
       CmEvent event;  // released after the lock: it may have the last reference to an id
-      const std::lock_guard lock(registry);
+      const LockGuard lock(registry);
       // Another thread may have closed the channel since this call began: then this call waits for an event that never
       // comes, as one that began before the close.
       if (!channel.empty() && !channel.closed()) {
@@ -367,7 +367,7 @@ int leave_multicast(const Request& request) {
   if (const int error = CmRegistry::instance().find_member(request.channel, command.id, id); error != 0) return error;
   rdma_ucm_destroy_id_resp response = {};
   {
-    const std::lock_guard lock(id->command_lock());
+    const LockGuard lock(id->command_lock());
     if (const int error = id->groups().leave(command.id, response.events_reported); error != 0) return error;
   }
   return write_response(request, command.response, response);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Adds the connection identifiers to the inventory of this process (provider/inventory/inventory.h).
 #include <cstring>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 #include "provider/inventory/inventory.h"
@@ -37,12 +37,14 @@ void show_address(const sockaddr_storage& address, std::uint8_t (&shown)[kSize])
 }
 
 void show_id(CmId& id, provider::Inventory& inventory) {
-  std::unique_lock command(id.command_lock(), std::defer_lock);
-  for (int attempt = 0; attempt < kAttempts && !command.try_lock(); ++attempt) std::this_thread::yield();
-  if (!command.owns_lock()) return;
+  UniqueLock command(id.command_lock(), std::defer_lock);
+  for (int attempt = 1; !command.try_lock(); ++attempt) {
+    if (attempt == kAttempts) return;
+    std::this_thread::yield();
+  }
   provider::ShownCmId shown{};
   {
-    const std::lock_guard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(CmRegistry::instance().mutex());
     if (id.is_destroyed() || id.is_left_to_parent() || id.events().channel()->inherited()) return;
     shown.state = id.is_removed() ? 9 : kernel_state(id.state(), id.connection().phase());
     shown.qp = id.connection().qp_number();

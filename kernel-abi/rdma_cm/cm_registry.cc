@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "provider/inventory/processes.h"
@@ -34,7 +35,7 @@ int CmRegistry::open_channel(int flags, std::uint64_t* object) {
   std::shared_ptr<CmChannel> channel;
   int fd = -1;
   if (const int error = CmChannel::create(flags, channel, fd); error != 0) return -error;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   *object = next_serial_++ << 3 | UIW_OBJECT_CM;
   try {
     channels_.emplace(*object, std::move(channel));
@@ -46,7 +47,7 @@ int CmRegistry::open_channel(int flags, std::uint64_t* object) {
 }
 
 std::shared_ptr<CmChannel> CmRegistry::find_channel(std::uint64_t object) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto found = channels_.find(object);
   if (found != channels_.end()) return found->second;
   for (const Closed& closed : closed_)
@@ -55,7 +56,7 @@ std::shared_ptr<CmChannel> CmRegistry::find_channel(std::uint64_t object) {
 }
 
 void CmRegistry::retain_channel(std::uint64_t object) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto found = channels_.find(object);
   if (found != channels_.end()) found->second->retain();
 }
@@ -63,7 +64,7 @@ void CmRegistry::retain_channel(std::uint64_t object) {
 void CmRegistry::release_channel(std::uint64_t object) {
   std::shared_ptr<CmChannel> channel;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto found = channels_.find(object);
     if (found == channels_.end() || !found->second->release()) return;
     channel = std::move(found->second);
@@ -75,11 +76,11 @@ void CmRegistry::release_channel(std::uint64_t object) {
   for (;;) {
     std::shared_ptr<CmId> id;
     {
-      const std::lock_guard lock(mutex_);
+      const LockGuard lock(mutex_);
       if (channel->ids().empty()) return;
       id = ids_[*channel->ids().begin()];
     }
-    const std::lock_guard command(id->command_lock());
+    const LockGuard command(id->command_lock());
     std::uint32_t events_reported;
     tear_down(id, events_reported);  // this also removes the id from its channel, whichever thread does it
   }
@@ -104,12 +105,12 @@ std::shared_ptr<CmId> CmRegistry::create_id_locked(const std::shared_ptr<CmChann
 
 std::shared_ptr<CmId> CmRegistry::create_id(const std::shared_ptr<CmChannel>& channel,
                                             const CmIdParameters& parameters) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return channel->closed() ? nullptr : create_id_locked(channel, parameters);
 }
 
 int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
   if (ids_[number]->events().channel() != channel) return EINVAL;
   id = ids_[number];
@@ -117,7 +118,7 @@ int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t
 }
 
 int CmRegistry::find_member(const std::shared_ptr<CmChannel>& channel, std::uint32_t group, std::shared_ptr<CmId>& id) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   for (const std::shared_ptr<CmId>& one : ids_) {
     if (one == nullptr || !one->groups().has(group)) continue;
     if (one->events().channel() != channel) return EINVAL;
@@ -128,7 +129,7 @@ int CmRegistry::find_member(const std::shared_ptr<CmChannel>& channel, std::uint
 }
 
 int CmRegistry::check_alive(const CmId& id) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (id.is_destroyed()) return ENOENT;
   if (id.is_left_to_parent()) {
     provider::log_event(provider::LogLevel::error,
@@ -140,7 +141,7 @@ int CmRegistry::check_alive(const CmId& id) {
 }
 
 std::vector<std::shared_ptr<CmId>> CmRegistry::ids() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   std::vector<std::shared_ptr<CmId>> all = ids_;
   std::erase(all, nullptr);
   return all;
@@ -153,7 +154,7 @@ void CmRegistry::interface_removed(unsigned ifindex) {
 bool CmRegistry::give_way(std::uint16_t number, bool datagrams) {
   std::vector<std::shared_ptr<CmId>> ids;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     for (const std::shared_ptr<CmId>& id : ids_)
       if (id != nullptr && !id->events().channel()->inherited() && id->route().binding() &&
           port_of(id->route().binding()->address) == number && looks_up(id->route()) == datagrams) {
@@ -162,7 +163,7 @@ bool CmRegistry::give_way(std::uint16_t number, bool datagrams) {
   }
   bool gave = false;
   for (const std::shared_ptr<CmId>& id : ids) {
-    const std::lock_guard command(id->command_lock());
+    const LockGuard command(id->command_lock());
     if (check_alive(*id) == 0 && id->give_way() == 0) gave = true;
   }
   return gave;
@@ -184,7 +185,7 @@ bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& event
   CmId::Detached detached;
   CmEvents dropped;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (id->is_destroyed()) return false;
     remove_id_locked(*id);
     detached = id->destroy();
@@ -195,7 +196,7 @@ bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& event
   CmId::tear_down(std::move(detached));
   for (const CmEvent& event : dropped) {
     if (event.child == nullptr || event.child == id) continue;
-    const std::lock_guard command(event.child->command_lock());
+    const LockGuard command(event.child->command_lock());
     std::uint32_t unseen;
     tear_down(event.child, unseen);
   }
@@ -206,13 +207,13 @@ int CmRegistry::destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint3
                            std::uint32_t& events_reported) {
   std::shared_ptr<CmId> id;
   if (const int error = find_id(channel, number, id); error != 0) return error;
-  const std::lock_guard command(id->command_lock());
+  const LockGuard command(id->command_lock());
   return tear_down(id, events_reported) ? 0 : ENOENT;  // another thread may have destroyed it first
 }
 
 int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to,
                            std::uint32_t number, std::uint32_t& events_reported) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
   const std::shared_ptr<CmId> id = ids_[number];
   if (id->events().channel() != from || to->closed()) return EINVAL;
@@ -255,16 +256,17 @@ int CmRegistry::check_port(const CmRoute& asking, const CmBinding& binding) cons
   return 0;
 }
 
-bool CmRegistry::lock_for_fork() {
+bool CmRegistry::lock_for_fork() UIW_ACQUIRE(instance().mutex_) {
   instance().mutex_.lock();
   return !instance().channels_.empty();
 }
-void CmRegistry::unlock_in_parent() { instance().mutex_.unlock(); }
+void CmRegistry::unlock_in_parent() UIW_RELEASE(instance().mutex_) { instance().mutex_.unlock(); }
 
 // A request that the program has not fetched belongs to a connection, which stays the parent's, and so does its id. All
 // other events are the child's too, once the channel is.
 void CmRegistry::inherit_in_child() {
   CmRegistry& own = instance();
+  assume_held(own.mutex_);
   own.closed_ = {};
   for (const auto& [object, channel] : own.channels_) {
     channel->inherit();
@@ -284,7 +286,7 @@ void CmRegistry::inherit_in_child() {
 // Called when the program has closed a channel: if no other is inherited, the parent's end does not matter any more.
 void CmRegistry::forget_inherited() {
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     for (const auto& [object, channel] : channels_)
       if (channel->inherited()) return;
     has_inherited_ = false;
@@ -294,7 +296,7 @@ void CmRegistry::forget_inherited() {
 
 int CmRegistry::await_parent() {
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (std::exchange(awaits_parent_, true)) return 0;
   }
   int error;
@@ -306,7 +308,7 @@ int CmRegistry::await_parent() {
   if (error == 0) return 0;
   provider::log_event(provider::LogLevel::error, "rdma_cm: the end of the parent process cannot be waited for: %s",
                       provider::text_of_errno(error));
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   awaits_parent_ = false;
   return EIO;
 }
@@ -319,7 +321,7 @@ void CmRegistry::parent_ended() {
   std::vector<std::shared_ptr<CmId>> left;
   bool wanted, more = false;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     awaits_parent_ = false;
     wanted = wanted_;
     for (const auto& [object, channel] : channels_) {
@@ -344,7 +346,7 @@ int CmRegistry::use(const CmChannel& channel) {
   provider::Owner owner;
   bool first;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (!channel.inherited()) return 0;
     first = !std::exchange(wanted_, true);
     owner = channel.owner();
@@ -369,7 +371,7 @@ int CmRegistry::use(const CmChannel& channel) {
 void CmRegistry::take_over() {
   std::vector<std::shared_ptr<CmId>> ids;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     bool all = true;
     for (const auto& [object, channel] : channels_) {
       if (!channel->inherited()) continue;

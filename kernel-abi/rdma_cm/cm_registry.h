@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_channel.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 
@@ -29,7 +29,7 @@ class CmRegistry {
   // The registry of this process. The child of a fork goes on with its copy, but for its parent's connections.
   static CmRegistry& instance();
 
-  std::mutex& mutex() { return mutex_; }
+  TableMutex& mutex() { return mutex_; }
 
   // Opens a channel. Returns its descriptor, or a negative errno; `object` becomes its object.
   int open_channel(int flags, std::uint64_t* object);
@@ -93,7 +93,7 @@ class CmRegistry {
   // False if the id has been torn down already.
   bool tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported);
 
-  std::mutex mutex_;
+  TableMutex mutex_;
   std::uint64_t next_serial_ = 1;
   std::map<std::uint64_t, std::shared_ptr<CmChannel>> channels_;
   struct Closed {

@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include "base/descriptor.h"
 #include "base/file_limit.h"
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "base/text_file.h"
 #include "kernel-abi/sysfs/port_files.h"
 #include "kernel-abi/sysfs/sysfs_tree.h"
@@ -35,7 +35,7 @@ namespace uiw::kernel_abi {
 namespace {
 
 struct State {
-  std::mutex mutex;
+  TableMutex mutex;
   bool scanned = false;
   uid_t scanned_as = 0;
   const char* root = nullptr;
@@ -118,7 +118,7 @@ const char* device_tree_root(bool rescan) {
   State& s = state();
   const uid_t user = ::geteuid();
   if (!rescan) {
-    const std::lock_guard lock(s.mutex);
+    const LockGuard lock(s.mutex);
     if (s.scanned && s.scanned_as == user) return s.root;
   }
 
@@ -128,7 +128,7 @@ const char* device_tree_root(bool rescan) {
   if (settings.error.empty()) devices = provider::enumerate_devices();
   const HostDevices host = devices.empty() ? HostDevices() : look_at_host();
 
-  const std::lock_guard lock(s.mutex);
+  const LockGuard lock(s.mutex);
   // If this throws for lack of memory, the former state stays.
   const char* root = nullptr;
   std::vector<NumberedDevice> numbered;
@@ -153,13 +153,13 @@ const char* device_tree_root(bool rescan) {
 std::vector<NumberedDevice> numbered_devices(bool rescan) {
   device_tree_root(rescan);
   State& s = state();
-  const std::lock_guard lock(s.mutex);
+  const LockGuard lock(s.mutex);
   return s.devices;
 }
 
 std::optional<unsigned> own_verbs_node(const char* name) {
   State& s = state();
-  const std::lock_guard lock(s.mutex);
+  const LockGuard lock(s.mutex);
   for (const auto& [device, number] : s.numbers)
     if (node_name(number) == name) return number;
   return std::nullopt;
@@ -250,7 +250,7 @@ int open_port_file(const char* path) {
   return provider::look_again(now) ? open_live(*found, now) : -ENXIO;
 }
 
-void lock_device_tree() { state().mutex.lock(); }
-void unlock_device_tree() { state().mutex.unlock(); }
+void lock_device_tree() UIW_ACQUIRE(state().mutex) { state().mutex.lock(); }
+void unlock_device_tree() UIW_RELEASE(state().mutex) { state().mutex.unlock(); }
 
 }  // namespace uiw::kernel_abi

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "base/descriptor.h"
 #include "base/file_limit.h"
 #include "base/guarded_copy.h"
+#include "base/mutex.h"
 #include "provider/capture/pcapng_format.h"
 #include "provider/version.h"
 
@@ -168,7 +168,7 @@ CaptureBlocks::~CaptureBlocks() { close_descriptor(fd_); }
 
 int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexcept {
   const int saved_errno = errno;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   int error = size <= block_.size() ? 0 : EMSGSIZE;
   std::size_t filled = 0;
   for (const iovec& piece : block) {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <mutex>
 #include <new>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "provider/process/log.h"
 #include "provider/process/notice.h"
 #include "provider/process/settings.h"
@@ -63,7 +63,7 @@ CaptureFile* CaptureFile::open() noexcept {
 }
 
 bool CaptureFile::claim(std::uint64_t connection) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (std::find(claimed_.begin(), claimed_.end(), connection) != claimed_.end()) return false;
   try {
     claimed_.push_back(connection);
@@ -76,7 +76,7 @@ bool CaptureFile::claim(std::uint64_t connection) noexcept {
 }
 
 void CaptureFile::release(std::uint64_t connection) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto found = std::find(claimed_.begin(), claimed_.end(), connection);
   if (found == claimed_.end()) return;
   claimed_.erase(found);

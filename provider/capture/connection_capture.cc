@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <span>
 
@@ -54,14 +53,14 @@ class ConnectionCapture final : public StreamTap {
 
   void open(bool calls) noexcept {
     const Direction caller = calls ? Direction::sent : Direction::received;
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     write(caller, kSyn, {}, 0);
     write(opposite(caller), kSyn | kAck, {}, 0);
     write(caller, kAck, {}, 0);
   }
 
   void passed(Direction direction, std::span<const iovec> octets, std::size_t size) noexcept override {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     std::size_t offset = 0;  // in the first of `octets`
     while (size > 0 && !octets.empty()) {
       std::array<iovec, kMostPieces> pieces;
@@ -81,7 +80,7 @@ class ConnectionCapture final : public StreamTap {
 
   void ended(Direction direction, End end) noexcept override {
     if (generation_ != fork_generation()) return;
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (end_of(direction).closed) return;
     end_of(direction).closed = true;
     if (end == End::rst) end_of(opposite(direction)).closed = true;

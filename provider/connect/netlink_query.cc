@@ -3,10 +3,10 @@
 
 #include <sys/socket.h>
 
-#include <mutex>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "provider/process/device.h"
 #include "provider/process/netlink/netlink_socket.h"
 
@@ -25,7 +25,7 @@ std::uint64_t cookie_of(int fd) {
 }  // namespace
 
 NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   // A socket that the child of a fork has inherited is shared with the parent: each would take the other's answers.
   if (!is_usable() && !open()) return nullptr;
   sockaddr_nl from{};
@@ -46,7 +46,7 @@ bool NetlinkAsker::is_there() const { return socket_ != nullptr && cookie_of(fd_
 
 bool NetlinkAsker::open() {
   close();
-  const auto libnl = hold_libnl();
+  const LockGuard libnl(libnl_mutex());
   std::unique_ptr<nl_sock, FreeNetlink> made(nl_socket_alloc());
   if (made == nullptr) return false;
   const int fd = DescriptorChange().take(make_netlink_socket(protocol_), "finding out whose a connection is");
@@ -64,7 +64,7 @@ bool NetlinkAsker::open() {
 void NetlinkAsker::close() {
   if (socket_ == nullptr) return;
   if (is_there()) {
-    const auto libnl = hold_libnl();
+    const LockGuard libnl(libnl_mutex());
     socket_.reset();
   } else {
     static_cast<void>(socket_.release());  // libnl would close a number that is no longer the socket's

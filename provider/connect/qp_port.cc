@@ -10,12 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <random>
 #include <vector>
 
 #include "base/descriptor.h"
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "base/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/process/settings.h"
@@ -71,7 +71,7 @@ struct Port {
   std::vector<int> listening;                                               // the sockets of the listeners
 };
 struct Ports {
-  std::mutex mutex;
+  TableMutex mutex;
   std::map<std::uint16_t, Port> reserved;
 };
 Ports& ports() {
@@ -128,7 +128,7 @@ int change_user(Port& held, std::uint16_t port) {
 
 std::uint16_t reserve_port() {
   Ports& all = ports();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   const auto [first, last] = settings().values.port_range;
   int error = EADDRINUSE;
   if (first == 0) {
@@ -155,7 +155,7 @@ std::uint16_t reserve_port() {
 
 bool reserve_again(std::uint16_t port) {
   Ports& all = ports();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   return reserve(all, port) == 0;
 }
 
@@ -163,7 +163,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
               const std::shared_ptr<ListenObserver>& observer) {
   constexpr int kBacklog = 1024;
   Ports& all = ports();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   const auto found = all.reserved.find(port);
   if (found == all.reserved.end()) return EINVAL;
   if (found->second.user != ::geteuid()) {
@@ -188,14 +188,14 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
 
 std::optional<uid_t> holder_of(std::uint16_t port) {
   Ports& all = ports();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   const auto found = all.reserved.find(port);
   return found != all.reserved.end() ? std::optional(found->second.user) : std::nullopt;
 }
 
 int datagram_descriptor(std::uint16_t port) {
   Ports& all = ports();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   const auto found = all.reserved.find(port);
   if (found == all.reserved.end() || !found->second.datagrams.is_open()) return -EAFNOSUPPORT;
   const int fd = DescriptorChange().take(::fcntl(found->second.datagrams.fd(), F_DUPFD_CLOEXEC, 0), "datagrams");
@@ -204,15 +204,16 @@ int datagram_descriptor(std::uint16_t port) {
 
 void release_port(std::uint16_t port) {
   Ports& all = ports();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   all.reserved.erase(port);
 }
 
-void lock_ports() { ports().mutex.lock(); }
-void unlock_ports() { ports().mutex.unlock(); }
+void lock_ports() UIW_ACQUIRE(ports().mutex) { ports().mutex.lock(); }
+void unlock_ports() UIW_RELEASE(ports().mutex) { ports().mutex.unlock(); }
 
 void forget_ports() {
   Ports& all = ports();
+  assume_held(all.mutex);
   // The descriptors are closed, since otherwise calls would still be accepted here after the parent has ended. The
   // Listener objects are left as they are: a thread of the parent may have been inside one during the fork.
   for (const auto& [number, port] : all.reserved) {

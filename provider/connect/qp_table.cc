@@ -7,12 +7,12 @@
 #include <bitset>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <vector>
 
 #include "base/grace_period.h"
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_port.h"
 #include "provider/process/limits.h"
@@ -32,7 +32,7 @@ struct Slots {
 std::array<std::atomic<Slots*>, 65536> by_port;
 
 struct Table {
-  std::mutex mutex;
+  TableMutex mutex;
   std::vector<Slots*> reserved, released;
   std::size_t turn = 0;
   std::uint32_t count = 0;
@@ -64,7 +64,7 @@ std::atomic<Numbered*>* entry_of(std::uint32_t number) {
 
 std::uint32_t take_qp_number(Numbered& qp) {
   Table& t = table();
-  const std::lock_guard lock(t.mutex);
+  const LockGuard lock(t.mutex);
   if (t.count == kMaxQp) return 0;
   for (std::size_t tries = 0; tries < t.reserved.size(); ++tries) {
     Slots& slots = *t.reserved[t.turn];
@@ -101,7 +101,7 @@ void hide_qp(std::uint32_t number) {
 
 void free_qp_number(std::uint32_t number) {
   Table& t = table();
-  const std::lock_guard lock(t.mutex);
+  const LockGuard lock(t.mutex);
   if (entry_of(number) == nullptr) return;
   Slots* slots = by_port[port_of(number)].load();
   slots->taken[number % kSlotsPerPort] = false;
@@ -119,7 +119,7 @@ void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& func
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
     const Slots* slots = nullptr;
     {
-      const std::lock_guard lock(table().mutex);
+      const LockGuard lock(table().mutex);
       left = std::min(left, table().reserved.size());
       if (left == 0) return;
       slots = table().reserved[left - 1];
@@ -133,12 +133,13 @@ void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& func
   }
 }
 
-void lock_qp_numbers() { table().mutex.lock(); }
-void unlock_qp_numbers() { table().mutex.unlock(); }
+void lock_qp_numbers() UIW_ACQUIRE(table().mutex) { table().mutex.lock(); }
+void unlock_qp_numbers() UIW_RELEASE(table().mutex) { table().mutex.unlock(); }
 
 // The numbers of the parent's queue pairs stay taken: they are not given to other queue pairs here.
 void forget_qp_numbers() {
   Table& t = table();
+  assume_held(t.mutex);
   for (Slots* slots : t.reserved) {
     for (const std::atomic<Numbered*>& entry : slots->qps) {
       if (Numbered* qp = entry.load()) qp->after_fork_in_child();

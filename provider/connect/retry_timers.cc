@@ -6,7 +6,6 @@
 #include <chrono>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -71,7 +70,7 @@ void RetryTimerTask::run() {
 }  // namespace
 
 void prepare_retry_timers() {
-  const std::lock_guard lock(shared->making);
+  const LockGuard lock(shared->making);
   if (shared->task == nullptr) shared->task = std::make_shared<RetryTimerTask>();
   prepared.store(true, std::memory_order_release);
 }

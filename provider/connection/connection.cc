@@ -3,9 +3,9 @@
 #include "provider/connection/connection.h"
 
 #include <exception>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
@@ -82,7 +82,7 @@ bool Connection::later(std::chrono::milliseconds delay, Late function, std::uint
       const ReadSection section;
       Connection* const connection = find(qp);
       if (connection == nullptr) return;
-      const std::lock_guard lock(connection->locks.receive);
+      const LockGuard lock(connection->locks.receive);
       if (connection->is_idle() || connection->session_->number != session) return;
       (connection->*function)(argument);
     });
@@ -101,7 +101,7 @@ void Connection::speak_first(std::uint64_t acknowledged) {
     return;
   }
   session_->speaks_first = true;
-  const std::lock_guard send_lock(locks.send);
+  const LockGuard send_lock(locks.send);
   session_->transmitter.release_hold();
   transmit();
 }

@@ -3,9 +3,9 @@
 // docs/architecture.md has the table of all cases.
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "provider/connection/connection.h"
 #include "provider/connection/linger.h"
 #include "provider/connection/terminate_meaning.h"
@@ -53,7 +53,7 @@ int Connection::disconnect() {
   if (before == Phase::running && phase_ != Phase::running) return 0;  // answering has ended the session
   if (before == Phase::running && !session_->rules.manual) report_last();
   {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     if (phase_ != Phase::running) return phase_ == Phase::closing ? 0 : ENOTCONN;
     phase_ = Phase::closing;
     log_end(LogLevel::info, "the program disconnects");
@@ -115,7 +115,7 @@ void Connection::end_without_memory() {
 // An error that a completion reports is not reported by an async event (Verbs draft section 6.2.3).
 void Connection::end_for_send_error(bool linger) {
   {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     const auto& failure = session_->transmitter.failure();
     session_->send_error_reported = session_->send_error_reported || failure.has_value();
     log_end(LogLevel::error,
@@ -130,7 +130,7 @@ void Connection::received_error(const rdmap::Terminate& terminate) {
     // As on InfiniBand, the completion of the Read says that its sink memory is not accessible, and the peer is not
     // told.
     {
-      const std::lock_guard lock(locks.send);
+      const LockGuard lock(locks.send);
       session_->transmitter.placed_before(*session_->receiver.failed_read());
     }
     log_end(LogLevel::error, "the memory of an RDMA Read is not accessible");
@@ -145,7 +145,7 @@ void Connection::received_error(const rdmap::Terminate& terminate) {
 // `peer_gone`: the peer has sent nothing wrong, but has closed while work was unfinished.
 void Connection::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
   {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     // The answer to the failed Read confirms all work before that Read, although the answer could not be placed.
     if (session_->receiver.failed_read()) session_->transmitter.placed_before(*session_->receiver.failed_read());
     // After an MPA error the received octets cannot be trusted, so earlier requests are not answered before the
@@ -166,7 +166,7 @@ void Connection::peer_terminated(const rdmap::Terminate& terminate) {
   std::optional<std::uint64_t> culprit;
   rdmap::Status status = completion_status_of(terminate);
   {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     culprit = terminate.has_ddp_header ? session_->transmitter.find_terminated(terminate)
                                        : session_->transmitter.oldest_sent();
     if (culprit) {
@@ -186,7 +186,7 @@ void Connection::peer_terminated(const rdmap::Terminate& terminate) {
 void Connection::peer_closed(bool broken) {
   if (phase_ == Phase::idle || phase_ == Phase::ended || phase_ == Phase::gone) return;
   if (phase_ == Phase::lingering) {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     // The peer may have closed only its half. It still gets what is left, if it reads on (stop_lingering()).
     if (!broken && !session_->shared && !is_done()) return;
     phase_ = Phase::ended;
@@ -202,7 +202,7 @@ void Connection::peer_closed(bool broken) {
             broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it",
             unheard && session_->rules.marked ? kNoMarkersPerhaps : "");
   if (!broken && phase_ == Phase::running) {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     send_posts_before_end();
   }
   if (session_->rules.manual) return peer_left(broken);
@@ -222,7 +222,7 @@ void Connection::peer_left(bool broken) {
   // Work that could not be sent failed before the peer left. It completes with its own error, even if no thread has
   // ended the session for that error yet.
   if (has_failed()) return end_for_send_error(!broken);
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   // An initiator that has closed before its first message calls again.
   if (!session_->rules.initiator && !session_->established) return abandon(true);
   // No message has arrived and no work is posted: the peer may have found out that this is not the queue pair that it
@@ -243,7 +243,7 @@ void Connection::peer_left(bool broken) {
 // 6.2.5).
 void Connection::report_lost() {
   {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     if (session_->send_error_reported) return;
   }
   host_->report(IBV_EVENT_QP_FATAL);
@@ -254,7 +254,7 @@ void Connection::report_lost() {
 void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
   tell_owner();
   {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     host_->enter_error();
     // Work that could not be sent failed before any other error was found, unless `culprit` is older work.
     if (const auto& failure = session_->transmitter.failure(); failure && !(culprit && *culprit < failure->sequence)) {
@@ -279,7 +279,7 @@ void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status,
 }
 
 void Connection::end_lingering() {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   if (is_done()) let_go_of_socket();
 }
 
@@ -291,7 +291,7 @@ void Connection::tell_owner() {
 // Ends the session by RST, without waiting for the peer.
 void Connection::end_by_reset() {
   {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     stop_for_good();
   }
   end(first_unconfirmed(), rdmap::Status::retry_exceeded, false);
@@ -330,7 +330,7 @@ void Connection::abandon(bool completes) {
 
 // A peer that reads slowly still gets all octets, within a minute.
 void Connection::stop_lingering(std::uint64_t looks) {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   if (phase_ != Phase::lingering) return;
   if (looks < kMostLooks && session_->movement.goes_on(counters()) &&
       later(Movement::kLook, &Connection::stop_lingering, looks + 1))
@@ -345,7 +345,7 @@ void Connection::stop_closing(std::uint64_t) {
   if (phase_ != Phase::closing) return;
   bool peer_is_silent = false;
   {
-    const std::lock_guard send_lock(locks.send);
+    const LockGuard send_lock(locks.send);
     if (session_->movement.goes_on(counters()) && later(Movement::kLook, &Connection::stop_closing, 0)) return;
     peer_is_silent = !session_->fin_sent && peer() == mpa::PeerKind::not_known;
   }

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "base/event_counter.h"
+#include "base/mutex.h"
 #include "provider/connection/connection.h"
 #include "provider/memory/memory.h"
 #include "provider/process/log.h"
@@ -82,7 +82,7 @@ void Connection::answer_last() {
   if (!runs() || signals.receive_stalled) return;
   receive(Driver::event);
   if (!runs()) return;
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   send();
 }
 
@@ -189,7 +189,7 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
                                                  kReceiveBudget - budget)) {
       session_->transmit_wanted = session_->answer_wanted = false;
       if (!delegate_to_sending_thread()) {
-        const std::lock_guard lock(locks.send);
+        const LockGuard lock(locks.send);
         transmit(probe_policy(driver));
       }
     }
@@ -237,7 +237,7 @@ bool Connection::pause(Octets rest) {
 
 void Connection::set_receive_stalled(bool stalled) {
   if (session_->transmitter.completion() == rdmap::Completion::local) return;
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   session_->transmitter.set_receive_stalled(stalled);
   // Work behind a fence, the end of the session or a probe may have waited for this.
   session_->transmit_wanted = true;
@@ -279,7 +279,7 @@ void Connection::note_first_message() {
   session_->established = true;
   if (session_->rules.initiator) return;
   if (!session_->receiver.heard()) session_->receiver.learn(mpa::PeerKind::uiw);  // only uiw accepts shared memory
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   session_->transmitter.release_hold();
   session_->transmit_wanted = true;
   if (session_->owner) session_->owner->connection_established();
@@ -346,7 +346,7 @@ void Connection::report_rnr() {
 }
 
 void Connection::report(rdmap::Stag occasion) {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   session_->transmitter.report(occasion, session_->receiver.progress());
   send();
 }
@@ -370,7 +370,7 @@ void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
 }
 
 void Connection::read_complete() {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   session_->transmitter.read_complete();
   publish_deferred();  // for the next thread that takes the receiver's lock
   // The next Read, work behind a fence, or the end of the session may be sent now.
@@ -387,7 +387,7 @@ void Connection::answer_dropped(std::size_t octets) {
 }
 
 void Connection::progress_reported(const rdmap::Progress& progress) {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   if (!session_->transmitter.take_report(progress)) return;
   publish_deferred();
   session_->transmit_wanted =
@@ -395,7 +395,7 @@ void Connection::progress_reported(const rdmap::Progress& progress) {
 }
 
 void Connection::peer_known(mpa::PeerKind peer, bool answer) {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   session_->transmitter.peer_known(peer, answer);
   if (!session_->transmitter.pending()) return;
   session_->transmit_wanted = true;
@@ -405,7 +405,7 @@ void Connection::peer_known(mpa::PeerKind peer, bool answer) {
 
 void Connection::reports_wanted() {
   session_->peer_wants_reports = true;
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   session_->transmitter.enable_reports();
 }
 

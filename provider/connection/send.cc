@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "provider/connection/connection.h"
 #include "provider/memory/memory.h"
 #include "provider/process/settings.h"
@@ -134,7 +134,7 @@ void Connection::wait_for_sending_thread() {
   const SendState state = session_->send_state;
   if (state != SendState::sending && state != SendState::send_again) return;
   if (session_->transmitter.completion() == rdmap::Completion::remote) return;
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
 }
 
 // TCP has taken all that may be sent now. Sends FIN if this was the last octet of the session.
@@ -200,17 +200,17 @@ bool Connection::all_acknowledged() const {
 bool Connection::delivers_last() const { return phase_ == Phase::closing && (!is_done() || !all_acknowledged()); }
 
 bool Connection::has_failed() {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   return session_->transmitter.failure().has_value();
 }
 
 bool Connection::awaits_peer() {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   return session_->transmitter.unfinished() || !session_->reads.inbound.empty();
 }
 
 std::optional<std::uint64_t> Connection::first_unconfirmed() {
-  const std::lock_guard lock(locks.send);
+  const LockGuard lock(locks.send);
   if (session_->transmitter.completion() == rdmap::Completion::local) return std::nullopt;
   session_->transmitter.release_unsignaled();
   return session_->transmitter.oldest_sent();

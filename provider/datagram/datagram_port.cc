@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "base/descriptor.h"
 #include "base/grace_period.h"
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "base/stream/tcp_stream.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
@@ -43,7 +43,7 @@ std::shared_ptr<DatagramPort> DatagramPort::open_multicast(Engine& engine, unsig
 
 std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port, unsigned multicast) {
   Opened& all = opened();
-  const std::lock_guard lock(all.mutex);
+  const LockGuard lock(all.mutex);
   std::weak_ptr<DatagramPort>& known = all.ports[{&engine, multicast != 0 ? 0 : port}];
   if (auto found = known.lock()) return found;
   const int fd = multicast != 0 ? multicast_socket(multicast) : datagram_descriptor(port);
@@ -66,10 +66,10 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
   return made;
 }
 
-void lock_datagram_ports() { opened().mutex.lock(); }
-void unlock_datagram_ports() { opened().mutex.unlock(); }
+void lock_datagram_ports() UIW_ACQUIRE(opened().mutex) { opened().mutex.lock(); }
+void unlock_datagram_ports() UIW_RELEASE(opened().mutex) { opened().mutex.unlock(); }
 
-void forget_datagram_ports() {
+void forget_datagram_ports() UIW_RELEASE(opened().mutex) {
   opened().ports.clear();
   opened().mutex.unlock();
 }
@@ -96,17 +96,17 @@ DatagramPort::~DatagramPort() {
 void DatagramPort::after_fork_in_child() { close_descriptor(fd_); }
 
 void DatagramPort::join(DatagramTarget& target) {
-  const std::lock_guard lock(targets_mutex_);
+  const LockGuard lock(targets_mutex_);
   targets_.push_back(&target);
 }
 
 void DatagramPort::leave(DatagramTarget& target) {
-  const std::lock_guard lock(targets_mutex_);
+  const LockGuard lock(targets_mutex_);
   std::erase(targets_, &target);
 }
 
 int DatagramPort::attach(DatagramTarget& target, const Gid& group) {
-  const std::lock_guard lock(members_mutex_);
+  const LockGuard lock(members_mutex_);
   const bool first =
       std::none_of(members_.begin(), members_.end(), [&](const Member& one) { return one.group == group; });
   members_.reserve(members_.size() + 1);
@@ -118,7 +118,7 @@ int DatagramPort::attach(DatagramTarget& target, const Gid& group) {
 }
 
 void DatagramPort::detach(DatagramTarget& target, const Gid& group) {
-  const std::lock_guard lock(members_mutex_);
+  const LockGuard lock(members_mutex_);
   std::erase_if(members_, [&](const Member& one) { return one.group == group && one.target == &target; });
   const bool last =
       std::none_of(members_.begin(), members_.end(), [&](const Member& one) { return one.group == group; });
@@ -137,7 +137,7 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
     return target == nullptr ? drop(DatagramDrop::destination) : target->deliver(arrival);
   }
   if (decoded.header.destination_qp != kMulticastQp) return drop(DatagramDrop::destination);
-  const std::lock_guard lock(members_mutex_);
+  const LockGuard lock(members_mutex_);
   for (const Member& member : members_) {
     if (member.group == datagram.to) member.target->deliver(arrival);
   }
@@ -184,7 +184,7 @@ void DatagramPort::take_over() {
 
 void DatagramPort::send_what_waits() {
   if (!blocked_.load(std::memory_order_relaxed) || !blocked_.exchange(false)) return;
-  const std::lock_guard lock(targets_mutex_);
+  const LockGuard lock(targets_mutex_);
   for (DatagramTarget* target : targets_) target->may_send();
 }
 
@@ -196,7 +196,7 @@ bool DatagramPort::progress(Driver driver) noexcept {
 
 // After an event everything is read, since the event is not repeated; a poll of the program reads one batch.
 bool DatagramPort::receive(Driver driver) {
-  std::unique_lock lock(receive_mutex_, std::defer_lock);
+  UniqueLock lock(receive_mutex_, std::defer_lock);
   if (driver == Driver::poll) {
     if (!lock.try_lock()) return false;  // another thread receives, and may need this processor
   } else {

@@ -19,7 +19,6 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -295,7 +294,7 @@ std::optional<Inventory> read_inventory(int fd) {
 std::vector<Asked> ask_all(const std::vector<std::string>& names) {
   std::vector<Asked> asked;
   const Clock::time_point now = Clock::now();
-  const std::lock_guard lock(late().mutex);
+  const LockGuard lock(late().mutex);
   std::erase_if(late().until, [now](const auto& one) { return one.second < now; });
   for (const std::string& name : names) {
     Asked one{Descriptor(DescriptorChange().guard(open_socket())), name, late().until.contains(name)};
@@ -340,7 +339,7 @@ void take_answers(std::vector<Asked>& asked, std::vector<ProcessInventory>& inve
       if (waiting[i].revents != 0) take_answer(asked[i], inventories);
     }
   }
-  const std::lock_guard lock(late().mutex);
+  const LockGuard lock(late().mutex);
   for (const Asked& one : asked) {
     if (!one.done) late().until[one.name] = Clock::now() + kLateFor;
   }
@@ -352,7 +351,7 @@ void publish_inventory() noexcept {
   Published& own = published();
   if (own.generation.load(std::memory_order_acquire) == fork_generation()) return;
   try {
-    const std::lock_guard lock(own.mutex);
+    const LockGuard lock(own.mutex);
     if (own.generation.load(std::memory_order_relaxed) == fork_generation()) return;
     own.answering = Answering::start();
     if (own.answering) own.generation.store(fork_generation(), std::memory_order_release);
@@ -372,7 +371,7 @@ std::vector<ProcessInventory> ask_processes() {
   std::vector<ProcessInventory> inventories;
   std::string own_name;
   {
-    const std::lock_guard lock(published().mutex);
+    const LockGuard lock(published().mutex);
     if (published().answering) own_name = published().answering->name();
   }
   std::vector<Asked> asked = ask_all(find_names(own_name));

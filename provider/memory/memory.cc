@@ -250,7 +250,7 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
   // Posted work names memory by tagged offset, so another base offset is another translation too.
   if (!stag_table().replace(stag_, region, translation || region.base != region_.base)) return EBUSY;
   wait_for_readers();
-  const auto shown = Listed<Mr>::hold();
+  const LockGuard shown(Listed<Mr>::mutex());
   home.add_user();
   pd_->remove_user();
   pd_ = &home;

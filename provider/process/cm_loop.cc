@@ -17,6 +17,7 @@
 #include "base/descriptor.h"
 #include "base/event_counter.h"
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "provider/process/netlink/link_watch.h"
 
@@ -81,7 +82,7 @@ void CmLoop::after_fork_in_child() {
 }
 
 int CmLoop::start() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return ensure_thread();
 }
 
@@ -135,26 +136,26 @@ std::shared_ptr<CmLoop::Task> CmLoop::Queue::take() {
 
 int CmLoop::post(std::function<void()> function) {
   auto task = std::make_shared<FunctionTask>(std::move(function));
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (const int error = ensure_thread(); error != 0) return error;
   append(posted_, std::move(task));
   return 0;
 }
 
 void CmLoop::post(std::shared_ptr<Task> task) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   ensure_thread();
   append(posted_, std::move(task));
 }
 
 void CmLoop::post_behind(std::shared_ptr<Task> task) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   ensure_thread();
   append(behind_, std::move(task));
 }
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   ensure_thread();  // the result is ignored: the caller needs the thread for other things too, and fails there
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
@@ -164,7 +165,7 @@ CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void(
 }
 
 void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedTask>& task) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   ensure_thread();
   Timers::node_type node = task->node_.empty() ? timers_.extract(task->timer_) : std::move(task->node_);
   if (node.empty()) return;  // this is the child of a fork, and the task is the parent's
@@ -177,19 +178,19 @@ void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedT
 
 void CmLoop::cancel(const Timer& timer) {
   Timers::node_type cancelled;  // its function is destroyed after the lock is released
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   cancelled = timers_.extract(timer);
 }
 
 void CmLoop::cancel(TimedTask& task) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!task.node_.empty()) return;
   task.node_ = timers_.extract(task.timer_);
   if (!task.node_.empty()) task.node_.mapped().task.reset();
 }
 
 int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (const int error = ensure_thread(); error != 0) return error;
   const std::uint64_t tag = next_tag_++ << 32 | static_cast<std::uint32_t>(fd);
   epoll_event event{};
@@ -206,7 +207,7 @@ int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> han
 }
 
 void CmLoop::change(int fd, std::uint32_t epoll_events) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto found = watched_.find(fd);
   if (found == watched_.end()) return;
   epoll_event event{};
@@ -216,14 +217,14 @@ void CmLoop::change(int fd, std::uint32_t epoll_events) {
 }
 
 void CmLoop::unwatch(int fd) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (watched_.erase(fd) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
 bool CmLoop::keeps_process() {
   std::vector<std::shared_ptr<Handler>> handlers;  // released after the lock, since their destructors take it
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return true;
+  UniqueLock lock(mutex_, std::defer_lock);
+  if (!lock.try_lock()) return true;
   try {
     for (const auto& [fd, watched] : watched_) handlers.push_back(watched.handler.lock());
   } catch (const std::bad_alloc&) {
@@ -235,7 +236,7 @@ bool CmLoop::keeps_process() {
 
 // How long the thread may sleep, unless it is woken.
 int CmLoop::next_timeout_ms() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   turn_behind_ = behind_.size;
   if (posted_.size + behind_.size > 0) return 0;
   asleep_ = true;
@@ -245,12 +246,12 @@ int CmLoop::next_timeout_ms() {
 }
 
 std::size_t CmLoop::watched_count() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return watched_.size();
 }
 
 std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto found = watched_.find(static_cast<int>(tag & 0xFFFFFFFF));
   return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
 }
@@ -262,7 +263,7 @@ void CmLoop::run_due() {
     std::function<void()> function;
     std::shared_ptr<Task> task;
     {
-      const std::lock_guard lock(mutex_);
+      const LockGuard lock(mutex_);
       // Functions that are posted meanwhile run after the descriptors have been served.
       if (count == ~std::size_t{0}) count = posted_.size + timers_.size();
       if (posted_.size > 0) {
@@ -287,7 +288,7 @@ void CmLoop::run_behind(std::size_t count) {
   for (; count > 0; --count) {
     std::shared_ptr<Task> task;
     {
-      const std::lock_guard lock(mutex_);
+      const LockGuard lock(mutex_);
       if (behind_.size == 0) return;
       task = behind_.take();
     }
@@ -342,7 +343,7 @@ void CmLoop::run() {
 // Timers and posted tasks need no descriptor and go on, even if no new descriptors can be created. False if there is
 // nothing to do; the next request starts another thread.
 bool CmLoop::begin_anew() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;
   watched_.clear();
   while (posted_.size + behind_.size > 0 || !timers_.empty()) {

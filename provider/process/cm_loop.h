@@ -11,10 +11,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <utility>
+
+#include "base/mutex.h"
 
 struct epoll_event;
 
@@ -107,9 +108,9 @@ class CmLoop {
   bool keeps_process();
 
   // Hold the lock over a fork. The child starts with an empty loop.
-  void lock_for_fork() { mutex_.lock(); }
-  void unlock_after_fork() { mutex_.unlock(); }
-  void after_fork_in_child();
+  void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
+  void unlock_after_fork() UIW_RELEASE(mutex_) { mutex_.unlock(); }
+  void after_fork_in_child() UIW_RELEASE(mutex_);
 
  private:
   friend class Immortal<CmLoop>;
@@ -141,7 +142,7 @@ class CmLoop {
   std::size_t watched_count();
 
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
-  std::mutex mutex_;
+  TableMutex mutex_;
   bool started_ = false;
   std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and nothing has woken it; set under the lock
   Queue posted_, behind_;

@@ -21,6 +21,7 @@
 
 #include "base/descriptor.h"
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "base/text_file.h"
 #include "provider/process/netlink/netlink_socket.h"
 #include "provider/process/settings.h"
@@ -103,13 +104,11 @@ struct KnownTable {
     return table;
   }
 };
-// By the names of the devices; guarded by libnl().
-Immortal<std::map<std::string, KnownTable>> known_tables;
 
-std::mutex& libnl() {
-  static constinit std::mutex mutex;
-  return mutex;
-}
+constinit TableMutex g_libnl;
+
+// By the names of the devices.
+Immortal<std::map<std::string, KnownTable>> known_tables UIW_GUARDED_BY(g_libnl);
 
 // At the end of a process, libnl's destructor forgets the address families of links while other threads still run, and
 // a thread that then frees a link aborts the process. This library's destructor runs before libnl's; from then on no
@@ -119,7 +118,7 @@ constinit std::atomic<bool> at_end{false};
   at_end.store(true);
   // Waits for a thread that is reading links, but not for ever: it may be this one, in a signal handler that exits.
   for (int tries = 0; tries < 200; ++tries) {
-    if (libnl().try_lock()) return libnl().unlock();
+    if (g_libnl.try_lock()) return g_libnl.unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -127,7 +126,7 @@ constinit std::atomic<bool> at_end{false};
 // Nothing if the kernel cannot be asked.
 std::optional<std::vector<DeviceInfo>> read_devices() {
   std::vector<DeviceInfo> devices;
-  const std::lock_guard lock(libnl());
+  const LockGuard lock(g_libnl);
   if (at_end.load()) return std::nullopt;
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
   if (!socket || !use_netlink_socket(socket.get(), DescriptorChange().guard(make_netlink_socket())))
@@ -188,9 +187,9 @@ std::optional<std::vector<DeviceInfo>> read_devices() {
 
 }  // namespace
 
-std::unique_lock<std::mutex> hold_libnl() { return std::unique_lock(libnl()); }
-void lock_interfaces() { libnl().lock(); }
-void unlock_interfaces() { libnl().unlock(); }
+TableMutex& libnl_mutex() { return g_libnl; }
+void lock_interfaces() UIW_ACQUIRE(g_libnl) { g_libnl.lock(); }
+void unlock_interfaces() UIW_RELEASE(g_libnl) { g_libnl.unlock(); }
 
 std::vector<DeviceInfo> enumerate_devices() {
   if (!settings().error.empty()) return {};

@@ -15,10 +15,10 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "provider/export.h"
 #include "provider/process/settings.h"
 
@@ -52,7 +52,7 @@ bool look_again(DeviceInfo& device);
 
 // libnl has locks of its own, which cannot be repaired in the child of a fork. So this lock is held wherever libnl is
 // used, and over a fork. Only messages and attributes in memory need none.
-std::unique_lock<std::mutex> hold_libnl();
+TableMutex& libnl_mutex();
 void lock_interfaces();
 void unlock_interfaces();
 

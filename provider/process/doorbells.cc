@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 
 namespace uiw::provider {
 
@@ -26,12 +26,12 @@ bool Doorbells::make() {
 }
 
 int Doorbells::descriptor() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return make() ? fd_ : -1;
 }
 
 std::optional<std::size_t> Doorbells::take() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!make()) return std::nullopt;
   const auto free = std::ranges::find(taken_, false);
   if (free == taken_.end()) return std::nullopt;
@@ -40,7 +40,7 @@ std::optional<std::size_t> Doorbells::take() {
 }
 
 void Doorbells::give_back(std::size_t word) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   taken_[word] = false;
 }
 
@@ -66,7 +66,7 @@ std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
 
 // Checks the socket again: the program may have closed it without the guard's noticing.
 std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });
   for (const Peer& one : peers_) {
     if (one.page != peer.page || one.socket != peer.socket) continue;
@@ -89,7 +89,7 @@ std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page
   try {
     auto made = std::make_shared<PeerDoorbell>(std::move(view), std::move(taken));
     peer->doorbell = made;
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     peers_.push_back(std::move(*peer));
     return made;
   } catch (const std::bad_alloc&) {

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
@@ -36,7 +35,7 @@ struct Ancestor {
 class EndWatch;
 
 struct Inheritance {
-  std::mutex mutex;
+  TableMutex mutex;
   std::vector<Ancestor> ancestors;  // those whose end this process has not acted on
   int read_end = -1, write_end = -1;
   unsigned lost_before = 0;  // what was made in earlier generations belongs to another process
@@ -73,7 +72,7 @@ class EndWatch final : public CmLoop::Handler {
     std::vector<std::function<void()>> due;
     {
       Inheritance& own = state();
-      const std::lock_guard lock(own.mutex);
+      const LockGuard lock(own.mutex);
       due.swap(own.waiting);
       bool all = true;
       for (const Ancestor& ancestor : own.ancestors) {
@@ -140,7 +139,7 @@ Owner prospect(Inheritance& own, unsigned generation) {
 Owner owner_of(unsigned generation) {
   if (generation == fork_generation()) return Owner::self;
   Inheritance& own = state();
-  const std::lock_guard lock(own.mutex);
+  const LockGuard lock(own.mutex);
   const Owner found = prospect(own, generation);
   if (found == Owner::ancestor || generation < own.lost_before) return found;
   succeed(own, generation);  // of several children one reads the octet
@@ -150,13 +149,13 @@ Owner owner_of(unsigned generation) {
 Owner prospect_of(unsigned generation) {
   if (generation == fork_generation()) return Owner::self;
   Inheritance& own = state();
-  const std::lock_guard lock(own.mutex);
+  const LockGuard lock(own.mutex);
   return prospect(own, generation);
 }
 
 int when_ancestors_end(std::function<void()> function) {
   Inheritance& own = state();
-  const std::lock_guard lock(own.mutex);
+  const LockGuard lock(own.mutex);
   drop_closed(own);
   if (have_ended(own, 0)) return CmLoop::instance().post(std::move(function));
   own.waiting.push_back(std::move(function));
@@ -175,22 +174,24 @@ int when_ancestors_end(std::function<void()> function) {
   return 0;
 }
 
-void prepare_inheritance(bool leaves) {
+void prepare_inheritance(bool leaves) UIW_ACQUIRE(state().mutex) {
+  state().mutex.lock();
   Inheritance& own = state();
-  own.mutex.lock();
+  assume_held(own.mutex);
   if (leaves && own.read_end < 0) make_pipe(own);
 }
 
-void go_on_after_fork() { state().mutex.unlock(); }
+void go_on_after_fork() UIW_RELEASE(state().mutex) { state().mutex.unlock(); }
 
 void release_ancestors() {
   Inheritance& own = state();
-  const std::lock_guard lock(own.mutex);
+  const LockGuard lock(own.mutex);
   for (const Ancestor& ancestor : own.ancestors) DescriptorChange().leave(ancestor.pipe);
 }
 
 void inherit_in_child(bool protect) {
   Inheritance& own = state();
+  assume_held(own.mutex);
   const unsigned generation = fork_generation() - 1;
   try {
     if (own.read_end < 0) {

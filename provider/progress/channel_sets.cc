@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 
 namespace uiw::provider {
 
@@ -59,7 +59,7 @@ ChannelSets::Set* ChannelSets::open(int number, bool& made) {
   Set& set = sets_[index(number)];
   if (set.members.load(std::memory_order_relaxed) == 0) return nullptr;
   if (set.fd.load() >= 0) return &set;
-  const std::lock_guard lock(set.driving);
+  const LockGuard lock(set.driving);
   if (set.fd.load() >= 0) return &set;
   if (set.refused.load()) return nullptr;
   const int fd = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "threads that wait for an event");
@@ -123,7 +123,7 @@ void ChannelSets::release(int fd) const {
 
 void ChannelSets::close() {
   for (Set& set : sets_) {
-    const std::lock_guard lock(set.driving);
+    const LockGuard lock(set.driving);
     if (const int fd = set.fd.exchange(-1); fd >= 0) close_descriptor(fd);
   }
 }

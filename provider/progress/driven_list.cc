@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace uiw::provider {
 
 namespace {
@@ -33,7 +35,7 @@ void DrivenList::note_change() {
 }
 
 std::size_t DrivenList::add(Driven& qp) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const std::uint32_t before = qp.slot.load(std::memory_order_relaxed);
   if (before < used_.load() * kBits && blocks_[before / kBits].load()->slots[before % kBits].load() == &qp)
     return size_;
@@ -60,7 +62,7 @@ std::size_t DrivenList::add(Driven& qp) noexcept {
 }
 
 void DrivenList::remove(Driven& qp) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
   if (at >= used_.load() * kBits) return;
   Block& block = *blocks_[at / kBits].load();
@@ -95,7 +97,7 @@ bool DrivenList::request_turn(const Driven& qp) noexcept {
 
 int DrivenList::doorbell(int set, epoll_event event) noexcept {
   const auto made_before = [this] { return doorbell_.passed_on() >= 0; };
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (!made_before()) {
     lock.unlock();  // without a descriptor left, create() waits for the reader of the log
     auto made = Doorbell::create();
@@ -109,23 +111,23 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
 // If a peer has shut the doorbell down, each stream ends whose peer has to wake a thread, and later streams stay on
 // TCP.
 void DrivenList::answer_doorbell() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (doorbell_ && !doorbell_.drain()) doorbell_.shut();
 }
 
 void DrivenList::pass_doorbell_on() {
   if (sleepers_.load() == 0 || !rung()) return;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (doorbell_) doorbell_.ring();
 }
 
 void DrivenList::forget_doorbell() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   doorbell_.forget();
 }
 
 DoorbellPage::Bell DrivenList::doorbell_of(const Driven& qp) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
   if (at >= used_.load() * kBits) return DoorbellPage::kNoBell;
   Block& block = *blocks_[at / kBits].load();
@@ -158,19 +160,19 @@ void DrivenList::show_sleepers() {
 }
 
 void DrivenList::begin_sleep() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (++sleepers_ == 1) show_sleepers();
 }
 
 void DrivenList::end_sleep() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (--sleepers_ == 0) show_sleepers();
 }
 
 // False if there are too many.
 bool DrivenList::copy_few() {
   if (changes_.load() != copied_) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     copied_ = changes_.load(std::memory_order_relaxed);
     count_ = 0;
     if (size_ > kFew) {

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 #include "base/grace_period.h"
 #include "base/mutex.h"
@@ -37,7 +36,7 @@ class DrivenList {
   // Calls visitor(Driven&) for each, with the list locked.
   template <typename Visitor>
   void for_each(Visitor visitor) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     for_each_unlocked(visitor);
   }
 

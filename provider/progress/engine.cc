@@ -17,6 +17,7 @@
 #include "base/descriptor.h"
 #include "base/event_counter.h"
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "base/stream/doorbell.h"
 #include "base/thread.h"
 #include "provider/progress/clock.h"
@@ -59,7 +60,7 @@ Engine::~Engine() { stop(); }
 
 void Engine::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     started_.store(false);
     stop_.store(true);
   }
@@ -72,7 +73,7 @@ void Engine::stop() {
     }
   }
   helpers_.stop();
-  const std::lock_guard drive_lock(drive_mutex_);  // a thread that waits may be driving
+  const LockGuard drive_lock(drive_mutex_);  // a thread that waits may be driving
   sets_.close();
   if (const int epoll = epoll_.exchange(-1); epoll >= 0) close_descriptor(epoll);
   if (wake_ >= 0) close_descriptor(std::exchange(wake_, -1));
@@ -85,7 +86,7 @@ bool Engine::wake() { return add_event(wake_); }
 // and new descriptors.
 void Engine::begin_anew() {
   sweep();
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (stop_.load()) return;
   epoll_ = wake_ = -1;
   driven_.forget_doorbell();
@@ -164,12 +165,12 @@ int Engine::prepare() {
 }
 
 int Engine::start() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return prepare();
 }
 
 int Engine::add(Driven& qp, int fd) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
   const std::size_t count = driven_.add(qp);
   if (count == 0) return ENOMEM;
@@ -188,7 +189,7 @@ void Engine::remove(Driven& qp) {
 }
 
 int Engine::doorbell() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (prepare() != 0) return -1;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -286,8 +287,8 @@ int Engine::await(epoll_event* events, int most, int patience) {
 
 void Engine::look(bool polls) {
   if (!started_.load(std::memory_order_relaxed)) return;
-  std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
-  if (!drive_lock.owns_lock()) return activity_.note_look(raw_clock(), polls);
+  UniqueLock drive_lock(drive_mutex_, std::defer_lock);
+  if (!drive_lock.try_lock()) return activity_.note_look(raw_clock(), polls);
   activity_.begin_driving();
   bool yield = false, timed = true, for_thread = false;
   {

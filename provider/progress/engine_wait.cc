@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "base/short_wait.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
@@ -133,7 +134,7 @@ Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
 
 // Drives the queue pairs of a set that have news. False if the set is gone.
 bool Engine::drive_set(ChannelSets::Set& set) {
-  const std::lock_guard lock(set.driving);
+  const LockGuard lock(set.driving);
   if (set.fd.load() < 0) return false;
   const ReadSection section;
   epoll_event events[kMostReady];
@@ -222,8 +223,8 @@ void Engine::hand_over() {
 
 // not_now: another thread drives, or there is only a wake-up of "uiw-progress", which that thread is to see.
 Engine::Turn Engine::drive_waiting() {
-  const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
-  if (!drive_lock.owns_lock()) return Turn::not_now;
+  UniqueLock drive_lock(drive_mutex_, std::defer_lock);
+  if (!drive_lock.try_lock()) return Turn::not_now;
   if (epoll_.load() < 0) return Turn::broken;
   activity_.begin_driving();
   bool for_thread = false;

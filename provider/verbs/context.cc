@@ -13,10 +13,10 @@
 #include <cstring>
 #include <exception>
 #include <iterator>
-#include <mutex>
 #include <new>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/processors.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
@@ -101,7 +101,7 @@ bool Context::shares_file() const {
 }
 
 std::optional<DeviceInfo> Context::look() {
-  const std::lock_guard lock(look_mutex_);
+  const LockGuard lock(look_mutex_);
   if (!look_again(now_)) return std::nullopt;
   if (now_.gids != gids()) gids_.store(&tables_.emplace_back(now_.gids), std::memory_order_release);
   return now_;

@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "provider/export.h"
 #include "provider/memory/memory.h"
 #include "provider/process/device.h"
@@ -61,8 +61,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::uint32_t listed_number() const { return listed_.number(); }
 
   // Lock what is known of the interface over a fork, since the child goes on using it.
-  void lock_view() { look_mutex_.lock(); }
-  void unlock_view() { look_mutex_.unlock(); }
+  void lock_view() UIW_ACQUIRE(look_mutex_) { look_mutex_.lock(); }
+  void unlock_view() UIW_RELEASE(look_mutex_) { look_mutex_.unlock(); }
 
   // Counts one more object of this kind; false if there are as many as the device has. See Share.
   UIW_API bool take(Limited kind);
@@ -99,7 +99,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Engine engine_;
   std::array<std::atomic<int>, kLimitedKinds> objects_{};
   std::atomic<bool> port_down_{false};
-  std::mutex look_mutex_;
+  TableMutex look_mutex_;
   DeviceInfo now_;                       // as last seen
   std::deque<std::vector<Gid>> tables_;  // the last is that of gids_; a thread may still read those before it
   std::atomic<const std::vector<Gid>*> gids_;

@@ -12,11 +12,11 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <mutex>
 #include <utility>
 
 #include "base/descriptor.h"
 #include "base/guarded_copy.h"
+#include "base/mutex.h"
 #include "provider/process/log.h"
 
 namespace uiw::provider {
@@ -33,7 +33,7 @@ ino_t pipe_of(int fd) {
 }
 
 // All pipes, and the lock over the list, which comes before those of the pipes.
-constinit std::mutex g_list;
+constinit TableMutex g_list;
 constinit EventPipe* g_first = nullptr;
 
 }  // namespace
@@ -91,7 +91,7 @@ EventPipe::EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t cap
       taken_(std::make_unique_for_overwrite<std::byte[]>(capacity)),
       generation_(fork_generation()),
       line_(std::make_unique<Line>()) {
-  const std::lock_guard lock(g_list);
+  const LockGuard lock(g_list);
   next_ = g_first;
   if (next_ != nullptr) next_->before_ = this;
   g_first = this;
@@ -99,7 +99,7 @@ EventPipe::EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t cap
 
 EventPipe::~EventPipe() {
   {
-    const std::lock_guard lock(g_list);
+    const LockGuard lock(g_list);
     (before_ != nullptr ? before_->next_ : g_first) = next_;
     if (next_ != nullptr) next_->before_ = before_;
   }
@@ -109,18 +109,19 @@ EventPipe::~EventPipe() {
   close_descriptor(own_read_fd_);
 }
 
-void EventPipe::lock_for_fork() {
+// Not analysed, nor are the two behind it: the mutexes of all pipes are taken here, and given up there.
+void EventPipe::lock_for_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
   g_list.lock();
   for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) pipe->mutex_.lock();
 }
 
-void EventPipe::unlock_after_fork() {
+void EventPipe::unlock_after_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
   for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) pipe->mutex_.unlock();
   g_list.unlock();
 }
 
 // The child has no thread that waits for room in a pipe, for the end of the parent's own parent, or for an event.
-void EventPipe::inherit_in_child() {
+void EventPipe::inherit_in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) {
     pipe->watched_ = pipe->awaits_parent_ = pipe->keeps_ = false;
     pipe->reader_.store(pthread_t{});
@@ -158,7 +159,7 @@ bool EventPipe::keep(const void* event, std::size_t size) {
 }
 
 void EventPipe::keep_for_caller(std::size_t size) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (reader_.load(std::memory_order_relaxed) != pthread_t{}) return;
   reader_.store(pthread_self(), std::memory_order_relaxed);
   kept_size_ = size;
@@ -166,7 +167,7 @@ void EventPipe::keep_for_caller(std::size_t size) noexcept {
 
 bool EventPipe::take_kept(void* to) noexcept {
   if (pthread_equal(reader_.load(std::memory_order_relaxed), pthread_self()) == 0) return false;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   reader_.store(pthread_t{}, std::memory_order_relaxed);
   if (!std::exchange(keeps_, false)) return false;
   if (guarded_copy(to, kept_.data(), kept_size_)) return true;
@@ -201,7 +202,7 @@ void EventPipe::send_waiting() {
       awaits_parent_ = when_ancestors_end([weak = weak_from_this()] {
                          const auto self = weak.lock();
                          if (self == nullptr) return;
-                         const std::lock_guard own(self->mutex_);
+                         const LockGuard own(self->mutex_);
                          self->awaits_parent_ = false;
                          self->send_waiting();
                        }) == 0;
@@ -230,7 +231,7 @@ void EventPipe::send_waiting() {
 }
 
 void EventPipe::write(const void* event, std::size_t size, Slot& slot) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const Owner whose = owner();
   if (whose == Owner::other) return;
   if (whose == Owner::self && line_->empty() && (keep(event, size) || put(event, size))) return;
@@ -245,7 +246,7 @@ void EventPipe::write(const void* event, std::size_t size, Slot& slot) noexcept 
 }
 
 bool EventPipe::write(const void* event, std::size_t size) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return add(event, size);
 }
 
@@ -267,14 +268,14 @@ bool EventPipe::add(const void* event, std::size_t size) noexcept {
 }
 
 void EventPipe::leave(Slot& slot) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (slot.event_->times > 0) unlink(slot.event_);
   send_waiting();
 }
 
 void EventPipe::flush() noexcept {
   if (!waiting_.load(std::memory_order_relaxed)) return;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   send_waiting();
 }
 
@@ -283,7 +284,7 @@ void EventPipe::ready(std::uint32_t) { flush(); }
 unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                               void* argument) {
   if (written == 0) return 0;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   for (auto event = line_->begin(); event != line_->end();) {
     const auto next = std::next(event);
     if (mine(event->octets.data(), argument)) {

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <mutex>
 #include <vector>
 
 #include "base/grace_period.h"
@@ -33,7 +32,7 @@ namespace uiw::provider {
 namespace {
 
 struct Contexts {
-  std::mutex mutex;
+  TableMutex mutex;
   std::vector<Context*> all;
 };
 Contexts& contexts() {
@@ -46,11 +45,11 @@ std::atomic<const ForkHooks*> outer_hooks{nullptr};
 const ForkHooks* hooks = nullptr;
 bool leaves = false;  // whether a child could inherit something of the layers above
 
-// The lists of listed.h as types, for for_listed().
+// The lists of listed.h as types, for for_listed(). For the locks see before_fork().
 template <typename Object>
 struct ListOf {
-  static void lock_for_fork() { Listed<Object>::lock_for_fork(); }
-  static void unlock_after_fork() { Listed<Object>::unlock_after_fork(); }
+  static void lock_for_fork() UIW_NO_THREAD_SAFETY_ANALYSIS { Listed<Object>::lock_for_fork(); }
+  static void unlock_after_fork() UIW_NO_THREAD_SAFETY_ANALYSIS { Listed<Object>::unlock_after_fork(); }
 };
 template <typename Function>
 void for_listed(Function function) {
@@ -62,8 +61,9 @@ void for_listed(Function function) {
   function(ListOf<Srq>());
 }
 
-// Takes the locks in the order in which threads nest them.
-void before_fork() {
+// Takes the locks in the order in which threads nest them. The analysis cannot follow how many they are, nor that
+// another function releases them.
+void before_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
   hooks = outer_hooks.load();
   leaves = hooks != nullptr && hooks->before();
   contexts().mutex.lock();
@@ -80,7 +80,7 @@ void before_fork() {
   for_listed([](auto listed) { listed.lock_for_fork(); });
 }
 
-void in_parent() {
+void in_parent() UIW_NO_THREAD_SAFETY_ANALYSIS {
   for_listed([](auto listed) { listed.unlock_after_fork(); });
   stag_table().unlock_after_fork();
   unlock_interfaces();
@@ -96,7 +96,7 @@ void in_parent() {
   if (hooks != nullptr) hooks->in_parent();
 }
 
-void in_child() {
+void in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   count_fork();
   for_listed([](auto listed) { listed.unlock_after_fork(); });
   forget_other_readers();
@@ -134,17 +134,17 @@ void in_child() {
 void set_outer_fork_hooks(const ForkHooks& added) { outer_hooks.store(&added); }
 
 void register_context(Context* context) {
-  const std::lock_guard lock(contexts().mutex);
+  const LockGuard lock(contexts().mutex);
   contexts().all.push_back(context);
 }
 
 void unregister_context(Context* context) {
-  const std::lock_guard lock(contexts().mutex);
+  const LockGuard lock(contexts().mutex);
   std::erase(contexts().all, context);
 }
 
 void for_each_context(const std::function<void(Context&)>& function) {
-  const std::lock_guard lock(contexts().mutex);
+  const LockGuard lock(contexts().mutex);
   for (Context* context : contexts().all) function(*context);
 }
 

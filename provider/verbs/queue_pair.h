@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "provider/connect/numbered.h"
 #include "provider/export.h"
 #include "provider/inventory/inventory.h"
@@ -89,7 +89,7 @@ class QueuePair : public Numbered {
   virtual void lose_connection() {}
 
  protected:
-  using Lock = std::unique_lock<SectionMutex>;
+  using Lock = UniqueLock<SectionMutex>;
 
   QueuePair(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
             Srq* srq);

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
@@ -38,13 +39,13 @@ class Srq::Waker final : public CmLoop::Task {
  public:
   explicit Waker(Srq& srq) : srq_(&srq) {}
   void forget() {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     srq_ = nullptr;
   }
   void run() override {
     for (std::uint32_t number;;) {
       {
-        const std::lock_guard lock(mutex_);
+        const LockGuard lock(mutex_);
         if (srq_ == nullptr || !srq_->next_to_wake(number)) return;
       }
       go_on(number);
@@ -93,7 +94,7 @@ int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   int error;
   std::size_t promises;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     error = post_receives(*queue_, {stag_table(), &pd_}, known_, requests, bad);
     promises = promise();
   }
@@ -119,7 +120,7 @@ void Srq::wake(std::size_t count) {
   while (count > 0) {
     std::size_t found = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const LockGuard lock(mutex_);
       for (; found < std::min(count, numbers.size()) && !to_wake_.empty(); ++found) {
         numbers[found] = to_wake_.front()->qp_number_;
         to_wake_.front()->move_to(SrqUser::Position::none);
@@ -132,7 +133,7 @@ void Srq::wake(std::size_t count) {
 }
 
 bool Srq::next_to_wake(std::uint32_t& qp_number) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (to_wake_.empty()) return false;
   qp_number = to_wake_.front()->qp_number_;
   to_wake_.front()->move_to(SrqUser::Position::none);
@@ -169,7 +170,7 @@ int Srq::modify(const ibv_srq_attr& attributes, int mask) {
   }
   bool passed = false;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const std::uint32_t limit = (mask & IBV_SRQ_LIMIT) != 0 ? attributes.srq_limit : limit_;
     if (limit > (resized ? resized : queue_)->depth()) return EINVAL;
     if (resized) {
@@ -193,12 +194,12 @@ int Srq::modify(const ibv_srq_attr& attributes, int mask) {
 }
 
 std::size_t Srq::waiting() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return waiting_.size();
 }
 
 void Srq::query(ibv_srq_attr& attributes) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   attributes.max_wr = queue_->depth();
   attributes.max_sge = max_sges_;
   attributes.srq_limit = limit_;
@@ -230,7 +231,7 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
   bool passed;
   bool taken = false;
   {
-    const std::lock_guard lock(srq_.mutex_);
+    const LockGuard lock(srq_.mutex_);
     const bool own = promised_.load(std::memory_order_relaxed);
     if (own || srq_.available() > 0) {
       if (own) {
@@ -256,7 +257,7 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
 
 void SrqUser::leave() {
   {
-    const std::lock_guard lock(srq_.mutex_);
+    const LockGuard lock(srq_.mutex_);
     if (position_ != Position::none) move_to(Position::none);
     if (!promised_.load(std::memory_order_relaxed)) return;
     promised_.store(false, std::memory_order_relaxed);
@@ -268,7 +269,7 @@ void SrqUser::leave() {
 
 bool SrqUser::give_back(const rdmap::ReceiveBuffer& buffer) {
   {
-    const std::lock_guard lock(srq_.mutex_);
+    const LockGuard lock(srq_.mutex_);
     rdmap::ReceiveQueue& queue = *srq_.queue_;
     if (!queue.has_room()) return false;
     std::copy(buffer.sges.begin(), buffer.sges.end(), queue.slot_sges());

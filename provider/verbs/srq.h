@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 
 #include "base/mutex.h"
 #include "provider/export.h"

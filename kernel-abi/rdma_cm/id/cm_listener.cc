@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <new>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_connection.h"
@@ -26,7 +26,7 @@ int CmListener::listen(int backlog) {
     if (!id_.exchange_state(CmState::addr_bound, CmState::listen)) return EINVAL;
   }
   {
-    const std::lock_guard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(CmRegistry::instance().mutex());
     backlog_ = backlog;
   }
   CmRoute& route = id_.route();
@@ -47,7 +47,7 @@ int CmListener::listen(int backlog) {
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  const std::lock_guard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(CmRegistry::instance().mutex());
   if (error == 0)
     listener_ = std::move(listener);
   else
@@ -58,13 +58,13 @@ int CmListener::listen(int backlog) {
 int CmListener::move() {
   int backlog;
   {
-    const std::lock_guard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(CmRegistry::instance().mutex());
     backlog = std::max(backlog_, 1);
   }
   std::shared_ptr<provider::Listener> listener;
   if (const int error = listen_on(id_.route().take_socket(), backlog, listener); error != 0) return error;
   {
-    const std::lock_guard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(CmRegistry::instance().mutex());
     std::swap(listener_, listener);
   }
   return 0;  // without the lock the former listener closes its socket
@@ -76,7 +76,7 @@ class CmListener::CallerWatch final : public provider::CmLoop::Handler {
  public:
   CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}
   void ready(std::uint32_t) override {
-    const std::lock_guard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(CmRegistry::instance().mutex());
     if (!watched_) return;
     stop();
     if (const auto channel = channel_.lock()) channel->announce_caller();
@@ -115,7 +115,7 @@ void CmListener::watch_for_caller() {
 int CmListener::go_on() {
   int socket, backlog;
   {
-    const std::lock_guard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(CmRegistry::instance().mutex());
     if (caller_watch_ != nullptr) caller_watch_->stop();
     caller_watch_.reset();
     socket = std::exchange(inherited_socket_, -1);
@@ -135,7 +135,7 @@ int CmListener::go_on() {
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  const std::lock_guard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(CmRegistry::instance().mutex());
   listener_ = std::move(listener);
   return 0;
 }
@@ -150,7 +150,7 @@ int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Lis
 
 // True also if a request will be refused for another reason.
 bool CmListener::has_room() {
-  const std::lock_guard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(CmRegistry::instance().mutex());
   return backlog_ > 0 || id_.state() != CmState::listen || id_.is_removed();
 }
 
@@ -163,7 +163,7 @@ void CmListener::requested(std::shared_ptr<provider::Call> call, const provider:
       CmEvents event(1);
       CmRegistry& registry = CmRegistry::instance();
       std::shared_ptr<CmId> child;  // declared here so that it is destroyed without the lock
-      const std::lock_guard lock(registry.mutex());
+      const LockGuard lock(registry.mutex());
       if (id_.state() == CmState::listen && !id_.is_removed() && backlog_ > 0) {
         child = registry.create_id_locked(id_.events().channel(), {0, id_.route().port_space(), id_.route().qp_type()});
         try {

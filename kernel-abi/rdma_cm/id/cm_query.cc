@@ -7,9 +7,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/cm_roce.h"
@@ -102,7 +102,7 @@ int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attr
   bool has_stream;
   std::optional<RoceAgreement> agreement;
   {
-    const std::lock_guard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(CmRegistry::instance().mutex());
     if (id.state() == CmState::listen) return EINVAL;
     has_stream = id.connection().has_stream();
     agreement = id.connection().agreement();

@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <thread>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "provider/connect/local_address.h"
@@ -74,7 +74,7 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   if (fd == -EADDRINUSE && port_of(address) != 0) return make_substitute_socket(address);
   if (fd < 0) return -fd;
   socket_ = fd;
-  const std::lock_guard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(CmRegistry::instance().mutex());
   if (binding_) binding_->address = bound;
   set_port(source_, port_of(bound));
   return 0;
@@ -108,7 +108,7 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
 // Two ids of one process must not share a port, although their sockets, which all have SO_REUSEADDR, could.
 int CmRoute::claim(const CmBinding& binding) {
   CmRegistry& registry = CmRegistry::instance();
-  const std::lock_guard lock(registry.mutex());
+  const LockGuard lock(registry.mutex());
   const int error = port_of(binding.address) != 0 ? registry.check_port(*this, binding) : 0;
   if (error == 0) binding_ = binding;
   return error;

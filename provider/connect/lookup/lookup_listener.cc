@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -45,13 +44,13 @@ class LookupRequest final : public Call {
 
   // Sends the answer again, if there is one: the caller has not received it.
   void repeat(const LookupSocket& socket) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (answer_) socket.send(answer_->octets(), local_, remote_);
   }
 
  private:
   int answer(const LookupMessage& message) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (answer_) return EINVAL;
     answer_ = encode(message);
     const auto socket = std::exchange(socket_, nullptr);

@@ -10,7 +10,6 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <unordered_map>
@@ -140,7 +139,7 @@ std::shared_ptr<Pairs>& pairs() { return shared->pairs; }
 
 // Throws std::bad_alloc.
 void make_shared_objects() {
-  const std::lock_guard lock(shared->making);
+  const LockGuard lock(shared->making);
   if (shared->pairs == nullptr) shared->pairs = std::make_shared<Pairs>();
   prepare_retry_timers();
   before_retry_checks([] {

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -47,12 +46,12 @@ class Absent {
     return *table;
   }
   bool has(const sockaddr_storage& host, PortSpace space) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const auto found = find(host, space);
     return found != hosts_.end() && CmLoop::Clock::now() < found->until;
   }
   void add(const sockaddr_storage& host, PortSpace space, milliseconds time) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     auto entry = find(host, space);
     if (entry == hosts_.end()) {
       entry = std::min_element(hosts_.begin(), hosts_.end(),

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -237,7 +236,7 @@ struct Known {
 
 int join_port_mapper(std::shared_ptr<PortMapperMember>& member) {
   static auto* const known = new Known;
-  const std::lock_guard lock(known->mutex);
+  const LockGuard lock(known->mutex);
   auto service = known->service.lock();
   if (service == nullptr || !service->is_of_this_process()) {
     service = std::make_shared<Service>();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "mpa/startup.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
@@ -56,7 +57,7 @@ int CallBase::accept(const CallParameters&, std::weak_ptr<CallObserver>) { retur
 int CallBase::reject(const std::vector<std::byte>&) { return EINVAL; }
 
 int CallBase::disconnect() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (state_ != State::attached && state_ != State::established) return ENOTCONN;
   const ReadSection section;
   Attachable* qp = end();
@@ -65,17 +66,17 @@ int CallBase::disconnect() {
 }
 
 void CallBase::confirm() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (placeholder_) placeholder_->confirm();
 }
 
 sockaddr_storage CallBase::local_address() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return local_;
 }
 
 sockaddr_storage CallBase::remote_address() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return remote_;
 }
 
@@ -113,7 +114,7 @@ bool CallBase::hear_stream() {
   const ReadSection section;
   Attachable* qp;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (state_ != State::attached && state_ != State::established) return false;
     qp = end();
   }
@@ -123,19 +124,31 @@ bool CallBase::hear_stream() {
 
 void CallBase::ready(std::uint32_t) {
   if (hear_stream()) return run();
-  without_exceptions([this](std::unique_lock<Mutex>& lock) { socket_ready(lock); });
+  without_exceptions([this](UniqueLock<Mutex>& lock) {
+    assume_held(mutex_);
+    socket_ready(lock);
+  });
 }
 
 void CallBase::run() {
   const bool over = stream_over_.exchange(false);  // read first, since a stream is established before it ends
   if (stream_established_.exchange(false)) {
-    without_exceptions([this](std::unique_lock<Mutex>& lock) { on_established(lock); });
+    without_exceptions([this](UniqueLock<Mutex>& lock) {
+      assume_held(mutex_);
+      on_established(lock);
+    });
   }
   if (over) {
     hear_stream();
-    without_exceptions([this](std::unique_lock<Mutex>& lock) { on_ended(lock); });
+    without_exceptions([this](UniqueLock<Mutex>& lock) {
+      assume_held(mutex_);
+      on_ended(lock);
+    });
   }
-  without_exceptions([this](std::unique_lock<Mutex>& lock) { deadline(lock); });
+  without_exceptions([this](UniqueLock<Mutex>& lock) {
+    assume_held(mutex_);
+    deadline(lock);
+  });
 }
 
 unsigned CallBase::probes(const CallParameters& own) const {
@@ -161,6 +174,7 @@ CallParameters CallBase::parameters_of_peer() const {
   const unsigned own_probes = probes(own_);
   // A uiw peer has added its probes. Another peer may allow no more Reads than our probes need, but allows Reads.
   const auto depth = [&](unsigned value) -> unsigned {
+    assume_held(mutex_);
     if (!said_.read_depths_known) return kMaxReadDepth;
     const unsigned reads = value > own_probes ? value - own_probes : std::min(value, 1U);
     return std::min<unsigned>(reads, kMaxReadDepth);
@@ -185,7 +199,7 @@ void CallBase::start_deadline() {
   CmLoop::instance().after(time, shared_from_this());
 }
 
-void CallBase::deadline(std::unique_lock<Mutex>& lock) {
+void CallBase::deadline(UniqueLock<Mutex>& lock) {
   if (!deadline_ || CmLoop::Clock::now() < *deadline_) return;
   deadline_.reset();
   switch (state_) {
@@ -195,8 +209,7 @@ void CallBase::deadline(std::unique_lock<Mutex>& lock) {
     case State::attached:
     case State::established:
       end_error_ = ETIMEDOUT;  // if the ready-to-receive message is missing, the connection fails
-      lock.unlock();
-      no_first_message();
+      unlock_and(lock, [this] { no_first_message(); });
       break;
     case State::requested:
     case State::over: break;
@@ -267,19 +280,20 @@ void CallBase::no_first_message() {
   const ReadSection section;
   Attachable* qp;
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     qp = end();
   }
   if (qp != nullptr) qp->no_first_message(this);
 }
 
-void CallBase::on_established(std::unique_lock<Mutex>& lock) {
+void CallBase::on_established(UniqueLock<Mutex>& lock) {
   if (state_ != State::attached) return;
   state_ = State::established;
   const auto observer = observer_.lock();
   const CallParameters peer = end_startup();
-  lock.unlock();
-  if (observer) observer->established(peer);
+  unlock_and(lock, [&] {
+    if (observer) observer->established(peer);
+  });
 }
 
 CallParameters CallBase::end_startup() {
@@ -294,19 +308,20 @@ CallParameters CallBase::end_startup() {
   return std::exchange(peer_parameters_, {});
 }
 
-void CallBase::on_ended(std::unique_lock<Mutex>& lock) {
+void CallBase::on_ended(UniqueLock<Mutex>& lock) {
   const State before = state_;
   if (before == State::over) return;
   state_ = State::over;
   const auto observer = observer_.lock();
   const int error = end_error_;
-  lock.unlock();
-  if (!observer) return;
-  if (before == State::established) {
-    observer->disconnected();
-  } else {
-    observer->failed(error, nullptr);
-  }
+  unlock_and(lock, [&] {
+    if (!observer) return;
+    if (before == State::established) {
+      observer->disconnected();
+    } else {
+      observer->failed(error, nullptr);
+    }
+  });
 }
 
 // Not for manual connections, which fail and are tried again until both ends are there.
@@ -327,7 +342,7 @@ void CallBase::log_failure(int error, bool rejected, bool answer_awaited) const 
             answer_awaited && given_up && settings().values.markers ? kNoMarkersPerhaps : "");
 }
 
-void CallBase::fail(std::unique_lock<Mutex>& lock, int error, const CallParameters* peer) {
+void CallBase::fail(UniqueLock<Mutex>& lock, int error, const CallParameters* peer) {
   if (state_ == State::over) return;
   const bool answer_awaited = state_ == State::awaiting_reply;
   state_ = State::over;
@@ -337,9 +352,10 @@ void CallBase::fail(std::unique_lock<Mutex>& lock, int error, const CallParamete
   log_failure(error, peer != nullptr, answer_awaited);
   const auto observer = observer_.lock();
   const auto self = shared_from_this();
-  lock.unlock();
-  report_failure();
-  if (observer) observer->failed(error, peer);
+  unlock_and(lock, [&] {
+    report_failure();
+    if (observer) observer->failed(error, peer);
+  });
 }
 
 }  // namespace uiw::provider

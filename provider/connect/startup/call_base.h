@@ -12,9 +12,8 @@
 //
 // Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread. The
 // functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag for
-// run(). All members are used with mutex_ held, except for these flags, for watched_, and for observer_ once failure
-// has been decided. mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a
-// function that gets a std::unique_lock may return without it.
+// run(). mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a function
+// that gets a UniqueLock may return without it.
 //
 // Errors: a call fails with ENOMEM if there is no memory for the next step of its set-up.
 #pragma once
@@ -27,7 +26,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -68,8 +66,8 @@ class CallBase : public Call,
 
   void ready(std::uint32_t epoll_events) override;
   void run() override;
-  // Of both Call and CmLoop::Handler.
-  void abandon() override { socket_.close(); }
+  // Of both Call and CmLoop::Handler. In the child of a fork, where no other thread is, so it takes no lock.
+  void abandon() override UIW_NO_THREAD_SAFETY_ANALYSIS { socket_.close(); }
 
  protected:
   enum class State { connecting, awaiting_reply, awaiting_request, requested, attached, established, over };
@@ -77,15 +75,16 @@ class CallBase : public Call,
   CallBase(TcpStream&& socket, State state);
 
   // The socket is readable, or has connected, and no stream has it yet.
-  virtual void socket_ready(std::unique_lock<Mutex>& lock) = 0;
+  virtual void socket_ready(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) = 0;
   // To be called when the connection is established: frees what only the start-up needed.
-  virtual void drop_startup() = 0;
-  // To be called when the start-up has failed, without the lock.
-  virtual void report_failure() {}
+  virtual void drop_startup() UIW_REQUIRES(mutex_) = 0;
+  // To be called when the start-up has failed.
+  virtual void report_failure() UIW_EXCLUDES(mutex_) {}
 
+  // Not analysed, since a step may give up the lock.
   template <typename Step>
-  void without_exceptions(Step step) {
-    std::unique_lock lock(mutex_);
+  void without_exceptions(Step step) UIW_NO_THREAD_SAFETY_ANALYSIS {
+    UniqueLock lock(mutex_);
     try {
       step(lock);
     } catch (const std::exception&) {
@@ -93,59 +92,66 @@ class CallBase : public Call,
       if (state_ != State::attached && state_ != State::established) fail(lock, ENOMEM, nullptr);
     }
   }
+  // Calls an observer without the lock, as the last thing that a function does. Not analysed: the lock is the caller's.
+  template <typename Report>
+  void unlock_and(UniqueLock<Mutex>& lock, Report report) UIW_REQUIRES(mutex_) UIW_NO_THREAD_SAFETY_ANALYSIS {
+    lock.unlock();
+    report();
+  }
 
   // How many Reads confirm completions (RFC 5040 section 5.5): IRD and ORD are greater by this number.
-  unsigned probes(const CallParameters& own) const;
-  mpa::Proposal proposal_of(const CallParameters& own) const;
+  unsigned probes(const CallParameters& own) const UIW_REQUIRES(mutex_);
+  mpa::Proposal proposal_of(const CallParameters& own) const UIW_REQUIRES(mutex_);
   // The peer's start-up frame in the form that the consumer gets.
-  CallParameters parameters_of_peer() const;
-  void remember_addresses();
+  CallParameters parameters_of_peer() const UIW_REQUIRES(mutex_);
+  void remember_addresses() UIW_REQUIRES(mutex_);
   // Starts the deadline; replaces an earlier one. While the consumer decides on a request there is no deadline.
-  void start_deadline();
-  bool send_whole(const std::vector<std::byte>& octets);
+  void start_deadline() UIW_REQUIRES(mutex_);
+  bool send_whole(const std::vector<std::byte>& octets) UIW_REQUIRES(mutex_);
 
   // The endpoint for the stream: the queue pair with this number, or a Placeholder, which is kept. Null if the queue
   // pair cannot have a stream now, and, except in the RoCE view with rdma_cm, if there is none. The result is valid
   // inside the ReadSection of the call. Each look-up may be the last one that finds the queue pair.
-  Attachable* find_end(const CallParameters& own);
+  Attachable* find_end(const CallParameters& own) UIW_REQUIRES(mutex_);
   // The same endpoint again; null if it is gone.
-  Attachable* end() const;
+  Attachable* end() const UIW_REQUIRES(mutex_);
   // Watches the socket of a stream of rdma_cm for the peer's first message; 0 or an errno. Throws std::bad_alloc. The
   // called side calls this before it replies: else the caller might go on before that message is seen. Called while the
   // socket is open: unwatch_stream() ends it.
-  int watch_for_first_message();
+  int watch_for_first_message() UIW_REQUIRES(mutex_);
   void unwatch_stream();
   // The connection is established: by the first message, or, without a ready-to-receive message, by the reply.
   void note_established() noexcept;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket is still here unless it is lost.
-  int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings);
+  int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings)
+      UIW_REQUIRES(mutex_);
   // To be called when the connection is established: frees what only the start-up needed. Returns the parameters of the
   // peer.
-  CallParameters end_startup();
-  void fail(std::unique_lock<Mutex>& lock, int error, const CallParameters* peer);
+  CallParameters end_startup() UIW_REQUIRES(mutex_);
+  void fail(UniqueLock<Mutex>& lock, int error, const CallParameters* peer) UIW_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
-  State state_;
-  TcpStream socket_;
-  StartupFrame frame_;
-  sockaddr_storage local_{}, remote_{};
-  CallParameters own_, peer_parameters_;
-  std::weak_ptr<CallObserver> observer_;
-  mpa::PeerSaid said_;
-  unsigned revision_ = 2;                       // of MPA, in the request
-  std::shared_ptr<Placeholder> placeholder_;    // in place of a queue pair
-  std::unique_ptr<RingRendezvous> rendezvous_;  // of the caller, until the reply has arrived
+  State state_ UIW_GUARDED_BY(mutex_);
+  TcpStream socket_ UIW_GUARDED_BY(mutex_);
+  StartupFrame frame_ UIW_GUARDED_BY(mutex_);
+  sockaddr_storage local_ UIW_GUARDED_BY(mutex_){}, remote_ UIW_GUARDED_BY(mutex_){};
+  CallParameters own_ UIW_GUARDED_BY(mutex_), peer_parameters_ UIW_GUARDED_BY(mutex_);
+  std::weak_ptr<CallObserver> observer_ UIW_GUARDED_BY(mutex_);
+  mpa::PeerSaid said_ UIW_GUARDED_BY(mutex_);
+  unsigned revision_ UIW_GUARDED_BY(mutex_) = 2;                       // of MPA, in the request
+  std::shared_ptr<Placeholder> placeholder_ UIW_GUARDED_BY(mutex_);    // in place of a queue pair
+  std::unique_ptr<RingRendezvous> rendezvous_ UIW_GUARDED_BY(mutex_);  // of the caller, until the reply has arrived
 
  private:
   bool hear_stream();
-  void deadline(std::unique_lock<Mutex>& lock);
+  void deadline(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_);
   void no_first_message();
-  void log_failure(int error, bool rejected, bool answer_awaited) const;
-  void on_established(std::unique_lock<Mutex>& lock);
-  void on_ended(std::unique_lock<Mutex>& lock);
+  void log_failure(int error, bool rejected, bool answer_awaited) const UIW_REQUIRES(mutex_);
+  void on_established(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_);
+  void on_ended(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_);
 
-  std::optional<CmLoop::Clock::time_point> deadline_;
-  int end_error_ = ECONNRESET;  // why a stream has ended that was never established
+  std::optional<CmLoop::Clock::time_point> deadline_ UIW_GUARDED_BY(mutex_);
+  int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;  // why a stream has ended that was never established
   std::atomic<bool> stream_established_{false}, stream_over_{false};  // set by the stream, handled by run()
   std::atomic<int> watched_{-1};  // the socket of the stream, while it is watched here
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "mpa/startup.h"
 #include "provider/capture/connection_capture.h"
 #include "provider/connect/attachable.h"
@@ -31,7 +32,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
 
   int answer(std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> on_request,
              std::function<void(const Call*)> on_failure) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     on_request_ = std::move(on_request);
     on_failure_ = std::move(on_failure);
     remember_addresses();
@@ -41,23 +42,26 @@ class CalledEnd final : public CallBase, public IncomingCall {
   }
 
   void run() override {
-    without_exceptions([this](std::unique_lock<Mutex>& lock) { report_request(lock); });
+    without_exceptions([this](UniqueLock<Mutex>& lock) {
+      assume_held(mutex_);
+      report_request(lock);
+    });
     CallBase::run();
   }
 
   const Call& connection() const override { return *this; }
   bool read() override {
     ready(0);
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     return state_ != State::awaiting_request;
   }
   bool is_begun() const override {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     return frame_.is_begun();
   }
 
   int accept(const CallParameters& own, std::weak_ptr<CallObserver> observer) override {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
     Attachable* const qp = find_end(own);
@@ -102,7 +106,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
   }
 
   int reject(const std::vector<std::byte>& private_data) override {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
     log_event(LogLevel::info, "call of %s is rejected", AddressText(remote_).c_str());
     try {
@@ -117,7 +121,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
   }
 
  private:
-  void socket_ready(std::unique_lock<Mutex>& lock) override {
+  void socket_ready(UniqueLock<Mutex>& lock) override UIW_REQUIRES(mutex_) {
     // Once the request has arrived, the consumer decides. If the caller hangs up meanwhile, that shows when the call is
     // answered.
     if (state_ == State::awaiting_request) read_request(lock);
@@ -125,12 +129,12 @@ class CalledEnd final : public CallBase, public IncomingCall {
 
   // Whether a program may forward the octets of a caller that has an address of this host and was not found here,
   // perhaps to another host. Not on a manual connection, of which the owner of both ends is known (manual/pairs.cc).
-  bool may_be_forwarded(const CallParameters& own, const mpa::Proposal& proposal) const {
+  bool may_be_forwarded(const CallParameters& own, const mpa::Proposal& proposal) const UIW_REQUIRES(mutex_) {
     return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !placeholder_ &&
            !own.attempt;
   }
 
-  void read_request(std::unique_lock<Mutex>& lock) {
+  void read_request(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) {
     switch (frame_.read(socket_)) {
       case StartupFrame::Result::more: return;
       case StartupFrame::Result::frame: break;
@@ -149,17 +153,16 @@ class CalledEnd final : public CallBase, public IncomingCall {
     CmLoop::instance().post_behind(shared_from_this());
   }
 
-  void report_request(std::unique_lock<Mutex>& lock) {
+  void report_request(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) {
     if (state_ != State::requested) return;
     const auto on_request = std::exchange(on_request_, nullptr);
     if (!on_request) return;
     const CallParameters peer = parameters_of_peer();
     auto self = shared_from_this();
-    lock.unlock();
-    on_request(std::move(self), peer);
+    unlock_and(lock, [&] { on_request(std::move(self), peer); });
   }
 
-  void drop_startup() override {
+  void drop_startup() override UIW_REQUIRES(mutex_) {
     reply_ = std::vector<std::byte>();
     on_request_ = nullptr;
     on_failure_ = nullptr;
@@ -170,11 +173,11 @@ class CalledEnd final : public CallBase, public IncomingCall {
     if (on_failure) on_failure(this);
   }
 
-  mpa::StartupHeader request_;
-  mpa::EnhancedHeader enhanced_;
-  std::vector<std::byte> reply_;
-  std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> on_request_;
-  std::function<void(const Call*)> on_failure_;
+  mpa::StartupHeader request_ UIW_GUARDED_BY(mutex_);
+  mpa::EnhancedHeader enhanced_ UIW_GUARDED_BY(mutex_);
+  std::vector<std::byte> reply_ UIW_GUARDED_BY(mutex_);
+  std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> on_request_ UIW_GUARDED_BY(mutex_);
+  std::function<void(const Call*)> on_failure_;  // guarded by mutex_ until the start-up has failed
 };
 
 }  // namespace

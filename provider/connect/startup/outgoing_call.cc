@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
 #include "provider/capture/connection_capture.h"
@@ -36,7 +37,7 @@ class OutgoingCall final : public CallBase {
   explicit OutgoingCall(TcpStream&& socket) : CallBase(std::move(socket), State::connecting) {}
 
   int call(const sockaddr_storage& remote, const CallParameters& own, int tos, std::weak_ptr<CallObserver> observer) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     {
       const ReadSection section;
       if (find_end(own) == nullptr) return EINVAL;
@@ -55,7 +56,8 @@ class OutgoingCall final : public CallBase {
   }
 
   void run() override {
-    without_exceptions([this](std::unique_lock<Mutex>& lock) {
+    without_exceptions([this](UniqueLock<Mutex>& lock) {
+      assume_held(mutex_);
       if (const int error = std::exchange(call_error_, 0); error != 0) not_reached(lock, error);
     });
     CallBase::run();
@@ -66,12 +68,12 @@ class OutgoingCall final : public CallBase {
   static constexpr unsigned kCalls = 11;  // attempts if no process listens; 50 ms in all
   static constexpr std::chrono::milliseconds kCallAgain{5};
 
-  void socket_ready(std::unique_lock<Mutex>& lock) override {
+  void socket_ready(UniqueLock<Mutex>& lock) override UIW_REQUIRES(mutex_) {
     if (state_ == State::connecting) return connected(lock);
     if (state_ == State::awaiting_reply) return read_reply(lock);
   }
 
-  int connect_now() {
+  int connect_now() UIW_REQUIRES(mutex_) {
     // Looked up for each attempt, since the listener may start meanwhile.
     if (!own_.attempt) {
       remote_ = called_;
@@ -85,7 +87,7 @@ class OutgoingCall final : public CallBase {
   }
 
   // Whether the port mapper of another host is asked; mapper_answered() goes on.
-  bool asks_mapper() {
+  bool asks_mapper() UIW_REQUIRES(mutex_) {
     sockaddr_storage source{};
     socklen_t size = sizeof source;
     ::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&source), &size);
@@ -96,7 +98,8 @@ class OutgoingCall final : public CallBase {
   }
 
   void mapper_answered(in_port_t port) {
-    without_exceptions([&](std::unique_lock<Mutex>& lock) {
+    without_exceptions([&](UniqueLock<Mutex>& lock) {
+      assume_held(mutex_);
       if (state_ != State::connecting || query_ == nullptr) return;
       query_.reset();
       port_of(remote_) = port;
@@ -105,7 +108,7 @@ class OutgoingCall final : public CallBase {
   }
 
   // Connects to `remote_`.
-  int connect_tcp() {
+  int connect_tcp() UIW_REQUIRES(mutex_) {
     if (tos_ > 0) {
       ::setsockopt(socket_.fd(), IPPROTO_IP, IP_TOS, &tos_, sizeof tos_);
       if (remote_.ss_family == AF_INET6) ::setsockopt(socket_.fd(), IPPROTO_IPV6, IPV6_TCLASS, &tos_, sizeof tos_);
@@ -123,7 +126,7 @@ class OutgoingCall final : public CallBase {
     return 0;
   }
 
-  int dial() {
+  int dial() UIW_REQUIRES(mutex_) {
     for (;;) {
       if (::connect(socket_.fd(), generic(remote_), size_of(remote_)) == 0) return 0;
       // After a refused attempt Linux returns ECONNABORTED once.
@@ -134,7 +137,7 @@ class OutgoingCall final : public CallBase {
   // Goes on from another local port: TCP keeps the addresses and ports of a connection for a minute after its end, so a
   // port that the program has bound to may not be free. On RoCE that number is rdma_cm's alone, free at once, and TCP
   // may use any port. False if this does not help.
-  bool leave_port() {
+  bool leave_port() UIW_REQUIRES(mutex_) {
     if (own_.attempt || settings().values.transport != Transport::roce || std::exchange(left_port_, true)) return false;
     sockaddr_storage source{};
     socklen_t size = sizeof source;
@@ -146,7 +149,7 @@ class OutgoingCall final : public CallBase {
     return true;
   }
 
-  bool send_request() {
+  bool send_request() UIW_REQUIRES(mutex_) {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
@@ -164,7 +167,7 @@ class OutgoingCall final : public CallBase {
   // Retries for a while if no process listens. In some programs both ends know a port beforehand (perftest -R, qperf),
   // and one end calls when the other is about to listen; they rely on the time that an adapter needs. Manual
   // connections retry by themselves.
-  void not_reached(std::unique_lock<Mutex>& lock, int error) {
+  void not_reached(UniqueLock<Mutex>& lock, int error) UIW_REQUIRES(mutex_) {
     if (state_ != State::connecting) return;
     if (error != ECONNREFUSED || own_.attempt || ++refused_ >= kCalls) return fail(lock, error, nullptr);
     CmLoop::instance().after(kCallAgain, [this, weak = weak_from_this()] {
@@ -173,13 +176,14 @@ class OutgoingCall final : public CallBase {
   }
 
   void call_again() {
-    without_exceptions([this](std::unique_lock<Mutex>& lock) {
+    without_exceptions([this](UniqueLock<Mutex>& lock) {
+      assume_held(mutex_);
       if (state_ != State::connecting) return;
       if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
     });
   }
 
-  void connected(std::unique_lock<Mutex>& lock) {
+  void connected(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) {
     int error = 0;
     socklen_t size = sizeof error;
     if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
@@ -191,7 +195,7 @@ class OutgoingCall final : public CallBase {
     CmLoop::instance().change(socket_.fd(), kReadable);
   }
 
-  void read_reply(std::unique_lock<Mutex>& lock) {
+  void read_reply(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) {
     switch (frame_.read(socket_)) {
       case StartupFrame::Result::more: return;
       case StartupFrame::Result::closed: return fail(lock, ECONNRESET, nullptr);
@@ -231,12 +235,13 @@ class OutgoingCall final : public CallBase {
     const auto observer = observer_.lock();
     const CallParameters peer = end_startup();
     if (!own_.attempt && agreement.peer == mpa::PeerKind::not_known) start_deadline();  // for the peer's first message
-    lock.unlock();
-    if (observer) observer->established(peer);
+    unlock_and(lock, [&] {
+      if (observer) observer->established(peer);
+    });
   }
 
   // A peer that knows only RFC 5044 has rejected revision 2: calls again with revision 1 (RFC 6581 section 10).
-  void call_by_revision_1(std::unique_lock<Mutex>& lock) {
+  void call_by_revision_1(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;
     port_of(source) = 0;
@@ -249,7 +254,8 @@ class OutgoingCall final : public CallBase {
   }
 
   // Tells the peer by a Terminate why there is no connection (RFC 6581 section 8). The program gets `why`.
-  void refuse(std::unique_lock<Mutex>& lock, mpa::MpaError error, const mpa::Agreement& agreement, int why = EPROTO) {
+  void refuse(UniqueLock<Mutex>& lock, mpa::MpaError error, const mpa::Agreement& agreement, int why = EPROTO)
+      UIW_REQUIRES(mutex_) {
     if (socket_.is_open()) {
       send_terminate(error, agreement);
       CmLoop::instance().unwatch(socket_.fd());
@@ -261,12 +267,12 @@ class OutgoingCall final : public CallBase {
   }
 
   // The queue pair cannot take the stream. The peer of a manual connection is not told, since it may be called again.
-  void give_up(std::unique_lock<Mutex>& lock, int error, const mpa::Agreement& agreement) {
+  void give_up(UniqueLock<Mutex>& lock, int error, const mpa::Agreement& agreement) UIW_REQUIRES(mutex_) {
     if (own_.attempt) return fail(lock, error, nullptr);
     refuse(lock, mpa::MpaError::local_catastrophic, agreement, error);
   }
 
-  void send_terminate(mpa::MpaError error, const mpa::Agreement& agreement) {
+  void send_terminate(mpa::MpaError error, const mpa::Agreement& agreement) UIW_REQUIRES(mutex_) {
     const rdmap::Terminate terminate = rdmap::terminate_for(error);
     std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
     encode(ddp::UntaggedHeader{true, rdmap::control_of(rdmap::Opcode::terminate), 0, rdmap::kTerminateQueue,
@@ -282,15 +288,15 @@ class OutgoingCall final : public CallBase {
     }
   }
 
-  void drop_startup() override { proposal_.private_data = std::vector<std::byte>(); }
+  void drop_startup() override UIW_REQUIRES(mutex_) { proposal_.private_data = std::vector<std::byte>(); }
 
-  sockaddr_storage called_{};  // with the number of an RDMA port; `remote_` has the TCP port
-  mpa::Proposal proposal_;
-  std::shared_ptr<PortMapperQuery> query_;  // while it is under way
-  unsigned refused_ = 0;                    // attempts that were refused
-  int call_error_ = 0;                      // the error of a call that failed at once
-  int tos_ = -1;
-  bool left_port_ = false;  // the source has another port than the program has bound to
+  sockaddr_storage called_ UIW_GUARDED_BY(mutex_){};  // with the number of an RDMA port; `remote_` has the TCP port
+  mpa::Proposal proposal_ UIW_GUARDED_BY(mutex_);
+  std::shared_ptr<PortMapperQuery> query_ UIW_GUARDED_BY(mutex_);  // while it is under way
+  unsigned refused_ UIW_GUARDED_BY(mutex_) = 0;                    // attempts that were refused
+  int call_error_ UIW_GUARDED_BY(mutex_) = 0;                      // the error of a call that failed at once
+  int tos_ UIW_GUARDED_BY(mutex_) = -1;
+  bool left_port_ UIW_GUARDED_BY(mutex_) = false;  // the source has another port than the program has bound to
 };
 
 }  // namespace

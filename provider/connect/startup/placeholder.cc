@@ -6,9 +6,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "mpa/framer.h"
 #include "rdmap/rdmap_format.h"
 
@@ -28,7 +28,7 @@ Placeholder::~Placeholder() {
 
 int Placeholder::attach(TcpStream& socket, const Attachment& attachment) {
   if (attachment.initiator && attachment.agreement.rtr == mpa::ReadyToReceive::read) return EPROTO;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const int error = CmLoop::instance().watch(socket.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
   if (error != 0) return error;
   socket_ = std::move(socket);
@@ -39,7 +39,7 @@ int Placeholder::attach(TcpStream& socket, const Attachment& attachment) {
 }
 
 void Placeholder::confirm() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!owner_ || !initiator_ || std::exchange(confirmed_, true)) return;
   if (agreement_.rtr == mpa::ReadyToReceive::none) return;
   // An RDMA Write of no octets, whose STag and offset mean nothing (RFC 6581 section 9.2). It is the first thing that
@@ -53,7 +53,7 @@ void Placeholder::confirm() {
 }
 
 int Placeholder::disconnect(const ConnectionOwner* owner) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!owner_ || (owner != nullptr && owner != owner_.get())) return ENOTCONN;
   socket_.shutdown_send();
   CmLoop::instance().after(kCloseTime, shared_from_this());
@@ -61,12 +61,12 @@ int Placeholder::disconnect(const ConnectionOwner* owner) {
 }
 
 void Placeholder::no_first_message(const ConnectionOwner* owner) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (owner_ && owner == owner_.get() && !initiator_) end(By::reset);
 }
 
 void Placeholder::ready(std::uint32_t) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   while (owner_) {
     std::array<std::byte, kMostReceived> dropped;
     const ssize_t n = socket_.receive(MutableOctets(dropped));
@@ -79,7 +79,7 @@ void Placeholder::ready(std::uint32_t) {
 }
 
 void Placeholder::run() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (owner_) end(By::reset);
 }
 

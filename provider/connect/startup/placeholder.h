@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "base/mutex.h"
 #include "base/stream/tcp_stream.h"
@@ -38,7 +37,7 @@ class Placeholder final : public Attachable,
   bool can_attach(const manual::Attempt*) override { return true; }
   bool is_for(std::uint32_t) override { return true; }
   int disconnect(const ConnectionOwner* owner) override;
-  void arrived(const ConnectionOwner*) override { const std::lock_guard lock(mutex_); }
+  void arrived(const ConnectionOwner*) override { const LockGuard lock(mutex_); }
   void no_first_message(const ConnectionOwner* owner) override;
   bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
   void restart_retry_timer() override {}

@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -104,7 +103,7 @@ Faults::Faults(const FaultPlan& plan) : plan_(plan) {
 int Faults::begin(std::function<void(const FaultRule&)> everywhere) {
   const FaultPlan& plan = settings().values.faults;
   if (plan.rules.empty()) return 0;
-  const std::lock_guard lock(beginning);
+  const LockGuard lock(beginning);
   if (active() != nullptr) return 0;
   try {
     std::unique_ptr<Faults> made(new Faults(plan));

@@ -8,10 +8,10 @@
 #include <array>
 #include <atomic>
 #include <exception>
-#include <mutex>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "provider/process/device.h"
 #include "provider/process/netlink/netlink_socket.h"
 
@@ -111,7 +111,7 @@ void observe_interfaces(InterfaceObserver observer) {
 void look_at_interfaces() { tell({InterfaceNews::Kind::missed}); }
 
 std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
-  const std::unique_lock lock = hold_libnl();
+  const LockGuard lock(libnl_mutex());
   nl_sock* socket = nl_socket_alloc();
   if (socket == nullptr) return nullptr;
   auto watch = std::make_shared<LinkWatch>(socket);

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "base/mutex.h"
 
@@ -17,7 +16,7 @@ template <typename Object>
 class Listed {
  public:
   explicit Listed(const Object& object) : object_(object), generation_(fork_generation()) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     number_ = ++last_number_;
     next_ = first_;
     if (next_ != nullptr) next_->before_ = this;
@@ -29,7 +28,7 @@ class Listed {
 
   // Removes the object: from here on for_each() does not find it, and no call of its function uses it.
   void leave() {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (left_) return;
     left_ = true;
     (before_ != nullptr ? before_->next_ : first_) = next_;
@@ -42,19 +41,19 @@ class Listed {
   // destroy such an object, nor take locks that are held while one is made.
   template <typename Function>
   static void for_each(Function function) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     for (const Listed* one = first_; one != nullptr; one = one->next_) {
       if (one->generation_ == fork_generation()) function(one->object_);
     }
   }
   // The lock of the list, held while an object changes what for_each() reads.
-  static std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+  static TableMutex& mutex() UIW_RETURN_CAPABILITY(mutex_) { return mutex_; }
   // Hold the lock over a fork.
-  static void lock_for_fork() { mutex_.lock(); }
-  static void unlock_after_fork() { mutex_.unlock(); }
+  static void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
+  static void unlock_after_fork() UIW_RELEASE(mutex_) { mutex_.unlock(); }
 
  private:
-  static inline constinit std::mutex mutex_;
+  static inline constinit TableMutex mutex_;
   static inline constinit Listed* first_ = nullptr;
   static inline constinit std::uint32_t last_number_ = 0;
 

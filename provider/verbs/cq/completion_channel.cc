@@ -11,11 +11,11 @@
 #include <array>
 #include <cerrno>
 #include <map>
-#include <mutex>
 #include <new>
 #include <utility>
 
 #include "base/immortal.h"
+#include "base/mutex.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
 #include "provider/verbs/context.h"
@@ -31,7 +31,7 @@ struct Channel {
   int number = 0;
 };
 struct Registry {
-  std::mutex mutex;
+  TableMutex mutex;
   std::map<int, Channel> channels;
   int next_number = 0;  // below ChannelSets::kMost, beyond which numbers repeat
 };
@@ -47,7 +47,7 @@ int create_completion_channel() {
   if (!pipe) return -errno;
   const int fd = pipe->read_fd();
   Channel made{std::move(pipe), {}};  // the former channel of this number is destroyed after the lock is released
-  const std::lock_guard lock(registry().mutex);
+  const LockGuard lock(registry().mutex);
   try {
     made.number = std::exchange(registry().next_number, (registry().next_number + 1) % ChannelSets::kMost);
     std::swap(registry().channels[fd], made);
@@ -60,18 +60,18 @@ int create_completion_channel() {
 
 void forget_completion_channel(int fd) {
   Channel forgotten;  // destroyed after the lock is released
-  const std::lock_guard lock(registry().mutex);
+  const LockGuard lock(registry().mutex);
   const auto found = registry().channels.find(fd);
   if (found == registry().channels.end()) return;
   forgotten = std::move(found->second);
   registry().channels.erase(found);
 }
 
-void lock_completion_channels() { registry().mutex.lock(); }
-void unlock_completion_channels() { registry().mutex.unlock(); }
+void lock_completion_channels() UIW_ACQUIRE(registry().mutex) { registry().mutex.lock(); }
+void unlock_completion_channels() UIW_RELEASE(registry().mutex) { registry().mutex.unlock(); }
 
 std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user, int& number) {
-  const std::lock_guard lock(registry().mutex);
+  const LockGuard lock(registry().mutex);
   const auto found = registry().channels.find(fd);
   if (found == registry().channels.end()) return nullptr;
   found->second.user = user;
@@ -88,7 +88,7 @@ struct Behind {
   int number = ChannelSets::kNone;
 };
 Behind behind(int channel) {
-  const std::lock_guard lock(registry().mutex);
+  const LockGuard lock(registry().mutex);
   const auto found = registry().channels.find(channel);
   if (found == registry().channels.end()) return {};
   std::shared_ptr<Context> user = found->second.user.lock();

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/mutex.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/faults/faults.h"
 #include "provider/process/limits.h"
@@ -117,8 +118,7 @@ int Cq::poll(int count, ibv_wc* completions) {
   if (count <= 0) return 0;
   for (bool driven = false;; driven = true) {
     if (!empty()) {
-      std::unique_lock lock(consumer_, std::defer_lock);
-      if (!options_.single_threaded) lock.lock();
+      const ConsumerLock lock(*this, !options_.single_threaded);
       if (const int taken = take(count, completions, nullptr); taken > 0) return taken;
     }
     if (driven) return 0;
@@ -126,7 +126,9 @@ int Cq::poll(int count, ibv_wc* completions) {
   }
 }
 
-bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
+// The program calls this function, next_poll() and end_poll() one after another, so one takes the lock, and the last
+// one gives it up.
+bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) UIW_NO_THREAD_SAFETY_ANALYSIS {
   for (bool driven = false;; driven = true) {
     if (!empty()) {
       if (!options_.single_threaded) consumer_.lock();
@@ -141,20 +143,16 @@ bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
   }
 }
 
-bool Cq::next_poll(ibv_wc& completion, Stamp& stamp) { return !empty() && take(1, &completion, &stamp) == 1; }
+bool Cq::next_poll(ibv_wc& completion, Stamp& stamp) UIW_NO_THREAD_SAFETY_ANALYSIS {
+  return !empty() && take(1, &completion, &stamp) == 1;
+}
 
-void Cq::end_poll() {
+void Cq::end_poll() UIW_NO_THREAD_SAFETY_ANALYSIS {
   begun_by_.store(pthread_t{}, std::memory_order_relaxed);
   if (!options_.single_threaded) consumer_.unlock();
 }
 
-// A thread may destroy or reset a queue pair, or resize the queue, between its begin_poll() and end_poll(); then it
-// holds the lock already.
-std::unique_lock<Mutex> Cq::lock_consumer() {
-  std::unique_lock lock(consumer_, std::defer_lock);
-  if (pthread_equal(begun_by_.load(std::memory_order_relaxed), pthread_self()) == 0) lock.lock();
-  return lock;
-}
+bool Cq::begun_here() const { return pthread_equal(begun_by_.load(std::memory_order_relaxed), pthread_self()) != 0; }
 
 int Cq::resize(int entries) {
   if (entries < 1 || entries > kMaxCqe) return EINVAL;
@@ -162,8 +160,8 @@ int Cq::resize(int entries) {
   // Allocated before the locks are taken, so that producers wait only for the copy.
   Rings rings = make_rings(options_, capacity);
   if (!rings.complete) return ENOMEM;
-  const std::unique_lock consumer = lock_consumer();
-  const std::lock_guard producer(producer_);
+  const ConsumerLock consumer(*this, !begun_here());
+  const LockGuard producer(producer_);
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
   const std::uint64_t before = capacity_.load(std::memory_order_relaxed);
@@ -179,8 +177,8 @@ int Cq::resize(int entries) {
 }
 
 void Cq::forget(std::uint32_t qp_number) {
-  const std::unique_lock consumer = lock_consumer();
-  const std::lock_guard producer(producer_);
+  const ConsumerLock consumer(*this, !begun_here());
+  const LockGuard producer(producer_);
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;
   // The completions that stay move towards the tail, the newest first.
@@ -200,7 +198,7 @@ void Cq::forget(std::uint32_t qp_number) {
 void Cq::push(const ibv_wc& completion, bool solicited) {
   bool lost = false, first = false;
   {
-    const std::lock_guard lock(producer_);
+    const LockGuard lock(producer_);
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
     const std::uint64_t capacity = capacity_.load(std::memory_order_relaxed);
     if (tail - head_.load(std::memory_order_acquire) == capacity) {
@@ -254,7 +252,7 @@ void Cq::overrun(bool first) {
 int Cq::request_notify(bool solicited_only) {
   Armed before;
   {
-    const std::lock_guard lock(producer_);
+    const LockGuard lock(producer_);
     before = armed_.load(std::memory_order_relaxed);
     // Delayed completions come after this request, and count for it.
     if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) moderated_ = std::max(moderated_, 1U);
@@ -275,7 +273,7 @@ SuppressedNotifications::~SuppressedNotifications() {
 }
 
 void Cq::count_suppressed(const SuppressedNotifications& suppressed) {
-  const std::lock_guard lock(producer_);
+  const LockGuard lock(producer_);
   if (suppressed.request_ == requests_answered_) count_completions(suppressed.completions_, suppressed.failed_);
 }
 
@@ -323,7 +321,7 @@ void Cq::notify() {
 }
 
 void Cq::moderation_over() {
-  const std::lock_guard lock(producer_);
+  const LockGuard lock(producer_);
   if (const std::uint64_t until = delayed_until_.load(std::memory_order_relaxed); until != 0) {
     if (const std::uint64_t now = raw_clock(); now < until) {
       return timer_->start(static_cast<unsigned>((until - now) / 1000 + 1));
@@ -344,14 +342,14 @@ void Cq::delay(unsigned milliseconds) {
 
 int Cq::moderate(unsigned count, unsigned period_us) {
   const bool on = count > 1 && period_us > 0;
-  const std::lock_guard consumer(consumer_);  // one caller at a time
+  const LockGuard consumer(consumer_);  // one caller at a time
   if (on && !timer_) {
     auto timer = CqTimer::create(*this);
     if (!timer) return errno;
-    const std::lock_guard producer(producer_);
+    const LockGuard producer(producer_);
     timer_ = std::move(timer);
   }
-  const std::lock_guard producer(producer_);
+  const LockGuard producer(producer_);
   moderation_count_ = on ? count : 0;
   moderation_period_ = on ? period_us : 0;
   if (moderated_ > 0) {
@@ -367,7 +365,7 @@ int Cq::moderate(unsigned count, unsigned period_us) {
 int Cq::prepare_destroy(unsigned& events_to_acknowledge) {
   if (users_.load(std::memory_order_relaxed) != 0) return EBUSY;
   events_to_acknowledge = 0;
-  const std::lock_guard lock(producer_);
+  const LockGuard lock(producer_);
   disarm();
   if (!channel_) return 0;
   events_written_ = channel_->take_back(

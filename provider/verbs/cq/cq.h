@@ -16,7 +16,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "base/mutex.h"
 #include "provider/export.h"
@@ -120,6 +119,23 @@ class Cq {
  private:
   friend class SuppressedNotifications;
 
+  // The consumer's lock. It is not needed where the program uses the queue in one thread only, nor where this thread
+  // has it already: it may destroy or reset a queue pair, or resize the queue, between its begin_poll() and end_poll().
+  class UIW_SCOPED_CAPABILITY ConsumerLock {
+   public:
+    ConsumerLock(Cq& cq, bool needed) UIW_ACQUIRE(cq.consumer_) : cq_(cq), needed_(needed) {
+      if (needed_) cq_.consumer_.lock();
+    }
+    ~ConsumerLock() UIW_RELEASE() {
+      if (needed_) cq_.consumer_.unlock();
+    }
+    ConsumerLock(const ConsumerLock&) = delete;
+    ConsumerLock& operator=(const ConsumerLock&) = delete;
+
+   private:
+    Cq& cq_;
+    const bool needed_;
+  };
   struct Rings {
     Ring<ibv_wc> completions;
     Ring<Stamp> stamps;  // one for each completion, if the program has requested time stamps; else null
@@ -130,7 +146,7 @@ class Cq {
      Options options);
   int take(int count, ibv_wc* completions, Stamp* stamps);
   void look();
-  std::unique_lock<Mutex> lock_consumer();
+  bool begun_here() const;
   void notify_soon(bool at_once);
   void count_completions(unsigned completions, bool at_once);
   void count_suppressed(const SuppressedNotifications& suppressed);

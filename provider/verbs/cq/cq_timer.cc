@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "provider/verbs/cq/cq.h"
 
 namespace uiw::provider {
@@ -45,12 +46,12 @@ void CqTimer::start(unsigned microseconds) {
 }
 
 void CqTimer::forget_queue() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   cq_ = nullptr;
 }
 
 void CqTimer::ready(std::uint32_t) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   std::uint64_t expirations;
   // If there is nothing to read, the timer was started again meanwhile.
   if (::read(fd_, &expirations, sizeof expirations) == sizeof expirations && cq_ != nullptr) cq_->moderation_over();

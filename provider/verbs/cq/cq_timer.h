@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
 #include "base/mutex.h"
 #include "provider/process/cm_loop.h"

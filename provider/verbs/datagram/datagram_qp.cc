@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/guarded_copy.h"
+#include "base/mutex.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/datagram/grh.h"
@@ -86,7 +87,7 @@ void DatagramQp::stop() {
   for (const Gid& group : groups_) multicast_->detach(*this, group);
   groups_.clear();
   wait_for_readers();
-  const std::lock_guard receive_lock(receive_);
+  const LockGuard receive_lock(receive_);
   queues_.leave_shared();
 }
 
@@ -97,8 +98,8 @@ DatagramQp::~DatagramQp() { stop(); }
 int DatagramQp::modify(const ibv_qp_attr& attributes, int mask) {
   if (inherited()) return EIO;
   {
-    const std::lock_guard receive_lock(receive_);
-    const std::lock_guard send_lock(send_);
+    const LockGuard receive_lock(receive_);
+    const LockGuard send_lock(send_);
     const ibv_qp_state from = qp_.state.load();
     if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != from) return EINVAL;
     const int to = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
@@ -137,7 +138,7 @@ void DatagramQp::enter_error() {
 }
 
 void DatagramQp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
-  const std::lock_guard lock(send_);
+  const LockGuard lock(send_);
   attributes = attributes_;
   attributes.qp_state = attributes.cur_qp_state = qp_.state.load();
   attributes.path_mig_state = IBV_MIG_MIGRATED;
@@ -146,13 +147,13 @@ void DatagramQp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 }
 
 void DatagramQp::show(ShownQp& shown, PortCounts&) {
-  const std::lock_guard lock(send_);
+  const LockGuard lock(send_);
   show_identity(qp_, qp_.state.load(), attributes_, shown);
 }
 
 void DatagramQp::completion_lost() {
-  const std::lock_guard receive_lock(receive_);
-  const std::lock_guard send_lock(send_);
+  const LockGuard receive_lock(receive_);
+  const LockGuard send_lock(send_);
   if (qp_.state == IBV_QPS_RESET || qp_.state == IBV_QPS_ERR) return;
   enter_error();
   qp_.report(IBV_EVENT_QP_FATAL);
@@ -175,7 +176,7 @@ void DatagramQp::send() {
 }
 
 void DatagramQp::may_send() noexcept {
-  const std::lock_guard lock(send_);
+  const LockGuard lock(send_);
   send();
 }
 
@@ -227,7 +228,7 @@ void DatagramQp::address_last(const ibv_ah* handle, std::uint32_t number, std::u
 
 int DatagramQp::end_batch() {
   if (inherited()) return EIO;
-  const std::lock_guard lock(send_);
+  const LockGuard lock(send_);
   const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
   if (error == 0) sends().push(batch_.size);
   batch_.end();
@@ -237,7 +238,7 @@ int DatagramQp::end_batch() {
 
 void DatagramQp::abort_batch() {
   if (inherited()) return;
-  const std::lock_guard lock(send_);
+  const LockGuard lock(send_);
   batch_.end();
 }
 
@@ -246,7 +247,7 @@ void DatagramQp::abort_batch() {
 int DatagramQp::attach_group(const Gid& group) {
   if (inherited()) return EIO;
   if (!is_multicast(group)) return EINVAL;
-  const std::lock_guard lock(groups_mutex_);
+  const LockGuard lock(groups_mutex_);
   if (std::find(groups_.begin(), groups_.end(), group) != groups_.end()) return 0;
   if (multicast_ == nullptr) {
     multicast_ = DatagramPort::open_multicast(qp_.context->engine(), qp_.context->device().ifindex);
@@ -260,14 +261,14 @@ int DatagramQp::attach_group(const Gid& group) {
 
 int DatagramQp::detach_group(const Gid& group) {
   if (inherited()) return EIO;
-  const std::lock_guard lock(groups_mutex_);
+  const LockGuard lock(groups_mutex_);
   if (std::erase(groups_, group) == 0) return EINVAL;
   multicast_->detach(*this, group);
   return 0;
 }
 
 bool DatagramQp::is_attached() const {
-  const std::lock_guard lock(groups_mutex_);
+  const LockGuard lock(groups_mutex_);
   return !groups_.empty();
 }
 
@@ -280,7 +281,7 @@ int DatagramQp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   }
   const int error = queues_.post_receive(requests, bad);
   if (qp_.state == IBV_QPS_ERR) {
-    const std::lock_guard lock(receive_);
+    const LockGuard lock(receive_);
     if (qp_.state == IBV_QPS_ERR) queues_.flush_receives();
   }
   return error;
@@ -305,7 +306,7 @@ rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuff
 void DatagramQp::drop(DatagramDrop why) const { qp_.context->engine().counters().add(counter_of(why)); }
 
 void DatagramQp::deliver(const Arrival& arrival) noexcept {
-  const std::lock_guard lock(receive_);
+  const LockGuard lock(receive_);
   const ibv_qp_state state = qp_.state.load();
   const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
   const bool multicast = arrival.header.destination_qp == kMulticastQp;  // only of groups that it is attached to

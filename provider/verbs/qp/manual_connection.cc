@@ -10,9 +10,9 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <new>
 
+#include "base/mutex.h"
 #include "provider/connect/manual/pairs.h"
 #include "provider/connect/neighbour.h"
 #include "provider/process/cm_loop.h"
@@ -68,8 +68,8 @@ int Qp::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
   if (const int error = qp_.context->engine().start(); error != 0) return error;
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
-    const std::lock_guard receive_lock(connection_.locks.receive);
-    const std::lock_guard send_lock(connection_.locks.send);
+    const LockGuard receive_lock(connection_.locks.receive);
+    const LockGuard send_lock(connection_.locks.send);
     begin_manual(ends.attempt);
     if (!qp_.step(IBV_QPS_INIT, IBV_QPS_RTR)) {
       end_attempt();
@@ -84,8 +84,8 @@ int Qp::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
     error = ENOMEM;
   }
   if (error != 0) {
-    const std::lock_guard receive_lock(connection_.locks.receive);
-    const std::lock_guard send_lock(connection_.locks.send);
+    const LockGuard receive_lock(connection_.locks.receive);
+    const LockGuard send_lock(connection_.locks.send);
     // Another thread may have reset the queue pair meanwhile, which ends the attempt.
     if (!ends.attempt->is_over()) {
       end_attempt();
@@ -97,8 +97,8 @@ int Qp::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
 }
 
 void Qp::ready_to_send(const ibv_qp_attr& attributes) {
-  const std::lock_guard receive_lock(connection_.locks.receive);
-  const std::lock_guard send_lock(connection_.locks.send);
+  const LockGuard receive_lock(connection_.locks.receive);
+  const LockGuard send_lock(connection_.locks.send);
   attributes_.sq_psn = attributes.sq_psn & kPsnMask;
   if (!qp_.step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
   if (connection_.runs() && mixed_up(peer_psn_)) {
@@ -140,7 +140,7 @@ std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point
 }
 
 void Qp::restart_retry_timer() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   if (!connection_.is_idle() || sends().empty()) return;
   start_retry_timer(sends().head(), RetryTimer::Clock::now());
 }
@@ -149,7 +149,7 @@ bool Qp::check_retry_timer(std::chrono::nanoseconds late) {
   if (!retries()) return false;
   const auto now = RetryTimer::Clock::now();
   {
-    const std::lock_guard lock(connection_.locks.send);
+    const LockGuard lock(connection_.locks.send);
     if (sends().empty() || qp_.state.load() == IBV_QPS_ERR) return false;
     if (connection_.is_idle()) retry_timer_.discount(late, now);
     if (!check_oldest_work(now)) {
@@ -157,11 +157,11 @@ bool Qp::check_retry_timer(std::chrono::nanoseconds late) {
       return true;
     }
   }
-  const std::lock_guard receive_lock(connection_.locks.receive);
+  const LockGuard receive_lock(connection_.locks.receive);
   std::optional<rdmap::Status> verdict;
   std::optional<std::uint64_t> culprit;
   {
-    const std::lock_guard lock(connection_.locks.send);
+    const LockGuard lock(connection_.locks.send);
     verdict = check_oldest_work(now);
     if (!verdict) return !sends().empty();
     culprit = sends().head();

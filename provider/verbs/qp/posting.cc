@@ -2,6 +2,7 @@
 // How send requests are posted: by ibv_post_send, as a batch, or as the bind of a memory window; and whether they are
 // sent at once or with the next posts (provider/progress/send_scheduler.h). Each function takes the sender's lock that
 // it needs, except for those whose heading in qp.h says that it is held.
+#include "base/mutex.h"
 #include "provider/verbs/qp/qp.h"
 
 #include <algorithm>
@@ -61,7 +62,7 @@ void Qp::push_prepared(std::uint32_t count) {
 }
 
 int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
-  std::unique_lock lock(connection_.locks.send);
+  UniqueLock lock(connection_.locks.send);
   int error = !batch_.await_end(lock) || !state_allows_posts() ? EINVAL : 0;
   const WorkQueues::Abilities able = abilities();
   const std::uint64_t first = sends().tail();
@@ -133,7 +134,7 @@ void Qp::send_or_defer(std::uint64_t first, Lock& lock) {
 }
 
 void Qp::carry_out_local() {
-  std::unique_lock lock(connection_.locks.send);
+  UniqueLock lock(connection_.locks.send);
   if (!connection_.carries_work()) carry_out_local(lock);
 }
 
@@ -144,9 +145,9 @@ void Qp::carry_out_local(Lock& lock) {
   if ((state != IBV_QPS_RTS && state != IBV_QPS_RTR) || queues_.carry_out_local()) return lock.unlock();
   const std::uint64_t culprit = sends().head();
   lock.unlock();
-  const std::lock_guard receive_lock(connection_.locks.receive);
+  const LockGuard receive_lock(connection_.locks.receive);
   {
-    const std::lock_guard send_lock(connection_.locks.send);
+    const LockGuard send_lock(connection_.locks.send);
     // A stream that has come meanwhile fails it.
     if (connection_.carries_work() || sends().empty() || sends().head() != culprit) return;
     qp_.state = IBV_QPS_ERR;
@@ -167,7 +168,7 @@ void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept {
 
 // The call that posted has also looked at what has arrived. This time is not a pause of the program.
 void Qp::note_return_to_program() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   connection_.note_return_to_program(raw_clock());
 }
 
@@ -183,7 +184,7 @@ void Qp::add(const ibv_send_wr& request) {
   if (batch_.error != 0) return;
   const std::uint64_t sequence = sends().tail() + batch_.size;
   if (!sends().has_room(sequence)) {
-    const std::lock_guard lock(connection_.locks.send);
+    const LockGuard lock(connection_.locks.send);
     if (!make_room(sequence)) batch_.error = ENOMEM;
   }
   if (batch_.error == 0) {
@@ -195,7 +196,7 @@ void Qp::add(const ibv_send_wr& request) {
 }
 
 int Qp::end_batch() {
-  std::unique_lock lock(connection_.locks.send);
+  UniqueLock lock(connection_.locks.send);
   const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
   const std::uint64_t first = sends().tail();
   if (error == 0) push_prepared(batch_.size);
@@ -205,13 +206,13 @@ int Qp::end_batch() {
 }
 
 void Qp::abort_batch() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   batch_.end();
 }
 
 int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (mw.type != IBV_MW_TYPE_1) return EINVAL;
-  std::unique_lock lock(connection_.locks.send);
+  UniqueLock lock(connection_.locks.send);
   if (!batch_.await_end(lock) || !state_allows_posts()) return EINVAL;
   const std::uint64_t sequence = sends().tail();
   if (!make_room(sequence)) return ENOMEM;

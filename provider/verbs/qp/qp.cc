@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <mutex>
 
 #include "base/grace_period.h"
+#include "base/mutex.h"
 #include "provider/connect/manual/pairs.h"
 #include "provider/connect/qp_table.h"
 #include "provider/process/limits.h"
@@ -56,13 +56,13 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 void Qp::stop() {
   {
     // What others see of the queue pair is not to vanish before it is counted elsewhere.
-    const std::lock_guard lock(connection_.locks.send);
+    const LockGuard lock(connection_.locks.send);
     connection_.count_traffic(false);
   }
   hide_qp(number());
   send_posts_before_end();
   {
-    const std::lock_guard lock(connection_.locks.receive);
+    const LockGuard lock(connection_.locks.receive);
     connection_.leave();
     manual_ = false;
     // A thread that sets a connection up may have found the queue pair before it was hidden. The engine would drive it
@@ -72,8 +72,8 @@ void Qp::stop() {
   manual::stop(number());
   qp_.context->engine().remove(*this);
   wait_for_readers();
-  const std::lock_guard receive_lock(connection_.locks.receive);
-  const std::lock_guard send_lock(connection_.locks.send);
+  const LockGuard receive_lock(connection_.locks.receive);
+  const LockGuard send_lock(connection_.locks.send);
   connection_.abandon(false);
   end_attempt();
   queues_.leave_shared();
@@ -94,7 +94,7 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   // The receives are posted first and the state is checked then. A stream that pauses, and a flush, first store that
   // and then look at the queue. So one side sees the other.
   if (state() == IBV_QPS_ERR) {
-    const std::lock_guard lock(connection_.locks.receive);
+    const LockGuard lock(connection_.locks.receive);
     // A stream that has not ended yet flushes them when it ends, after the message in progress.
     if (!connection_.runs_or_closes()) queues_.flush_receives();
   } else if (connection_.signals.receive_stalled) {
@@ -106,9 +106,9 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
 // Step to RESET: empties the queues and drops completions that were not polled, as adapters do.
 void Qp::reset() {
   {
-    const std::lock_guard receive_lock(connection_.locks.receive);
+    const LockGuard receive_lock(connection_.locks.receive);
     connection_.leave();
-    const std::lock_guard send_lock(connection_.locks.send);
+    const LockGuard send_lock(connection_.locks.send);
     connection_.send_posts_before_end();
     if (manual_.exchange(false)) manual::stop(number());
     queues_.empty();
@@ -166,7 +166,7 @@ int Qp::take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attribu
 // INIT, RTR and RTS. Where the connection manager has connected already, these steps lead nowhere, even if the stream
 // has ended meanwhile, which is reported in other ways.
 void Qp::advance(ibv_qp_state from, ibv_qp_state to) {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   if (steps_reached_ != IBV_QPS_UNKNOWN) {
     steps_reached_ = to == IBV_QPS_RTS ? IBV_QPS_UNKNOWN : to;
   } else if (from != IBV_QPS_RTS) {
@@ -202,16 +202,16 @@ void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
 }
 
 void Qp::to_error() {
-  const std::lock_guard lock(connection_.locks.receive);
+  const LockGuard lock(connection_.locks.receive);
   {
-    const std::lock_guard send_lock(connection_.locks.send);
+    const LockGuard send_lock(connection_.locks.send);
     steps_reached_ = IBV_QPS_UNKNOWN;
   }
   connection_.leave();
   send_posts_before_end();
   if (connection_.runs_or_closes()) return connection_.flush_work();
   {
-    const std::lock_guard send_lock(connection_.locks.send);
+    const LockGuard send_lock(connection_.locks.send);
     qp_.state = IBV_QPS_ERR;
     flush_sends(std::nullopt, rdmap::Status::flushed);
   }
@@ -220,7 +220,7 @@ void Qp::to_error() {
 
 // The attributes have been checked.
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   copy_attributes(attributes_, attributes, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) deny_rights(denied_rights(attributes.qp_access_flags));
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (connection_.is_idle() || manual_)) {
@@ -235,7 +235,7 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
 ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_ERR : stepped(); }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   attributes = attributes_;
   attributes.qp_state = attributes.cur_qp_state = shown_state();
   attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !drained() ? 1 : 0;
@@ -245,19 +245,19 @@ void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 }
 
 void Qp::show(ShownQp& shown, PortCounts& traffic) {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   show_identity(qp_, shown_state(), attributes_, shown);
   shown.remote = attributes_.dest_qp_num;
   add_traffic(connection_.uncounted_traffic(), traffic);
 }
 
 std::uint32_t Qp::sends_outstanding() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   return sends().size();
 }
 
 std::uint32_t Qp::receives_outstanding() {
-  const std::lock_guard lock(connection_.locks.receive);
+  const LockGuard lock(connection_.locks.receive);
   return queues_.receives();
 }
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <mutex>
 #include <new>
 #include <utility>
 
 #include "base/guarded_copy.h"
+#include "base/mutex.h"
 #include "mpa/markers.h"
 #include "provider/connect/retry_timers.h"
 #include "provider/process/limits.h"
@@ -77,12 +77,12 @@ bool Qp::may_attach(const manual::Attempt* attempt) const {
 }
 
 bool Qp::can_attach(const manual::Attempt* attempt) {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   return may_attach(attempt);
 }
 
 std::shared_ptr<manual::Attempt> Qp::attempt() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   return attempt_;
 }
 
@@ -101,8 +101,8 @@ int Qp::doorbell() { return qp_.context->engine().doorbell(); }
 int Qp::attach(TcpStream& socket, const Attachment& attachment) {
   install_copy_guard();
   act_at_exit();
-  const std::lock_guard receive_lock(connection_.locks.receive);
-  const std::lock_guard send_lock(connection_.locks.send);
+  const LockGuard receive_lock(connection_.locks.receive);
+  const LockGuard send_lock(connection_.locks.send);
   if (!connection_.is_idle()) return EISCONN;
   if (!may_attach(attachment.attempt.get())) return EINVAL;
   if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
@@ -146,21 +146,21 @@ int Qp::attach(TcpStream& socket, const Attachment& attachment) {
 }
 
 std::optional<Qp::Agreed> Qp::agreed() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   if (connection_.is_idle()) return std::nullopt;
   return Agreed{connection_.rules(), connection_.peer(), connection_.transmitter().ord()};
 }
 
 int Qp::disconnect(const ConnectionOwner* owner) {
   const ReadSection section;
-  const std::lock_guard lock(connection_.locks.receive);
+  const LockGuard lock(connection_.locks.receive);
   if (connection_.is_idle() || (owner != nullptr && !connection_.is_of(owner))) return ENOTCONN;
   return connection_.disconnect();
 }
 
 void Qp::arrived(const ConnectionOwner* owner) {
   {
-    const std::lock_guard lock(connection_.locks.receive);
+    const LockGuard lock(connection_.locks.receive);
     if (!connection_.is_of(owner)) return;
     connection_.first_may_come();
   }
@@ -168,7 +168,7 @@ void Qp::arrived(const ConnectionOwner* owner) {
 }
 
 void Qp::no_first_message(const ConnectionOwner* owner) {
-  const std::lock_guard lock(connection_.locks.receive);
+  const LockGuard lock(connection_.locks.receive);
   if (!connection_.is_of(owner)) return;
   if (!connection_.rules().initiator) {
     connection_.lose(Connection::Lost::beginning);
@@ -180,12 +180,12 @@ void Qp::no_first_message(const ConnectionOwner* owner) {
 }
 
 void Qp::lose_connection() {
-  const std::lock_guard lock(connection_.locks.receive);
+  const LockGuard lock(connection_.locks.receive);
   if (!connection_.is_idle()) connection_.lose(Connection::Lost::by_fault);
 }
 
 void Qp::completion_lost() {
-  const std::lock_guard lock(connection_.locks.receive);
+  const LockGuard lock(connection_.locks.receive);
   connection_.completion_lost();
 }
 
@@ -196,17 +196,17 @@ bool Qp::mixed_up(std::uint32_t peer_psn) const {
 }
 
 bool Qp::is_for(std::uint32_t peer_psn) {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   return state() == IBV_QPS_RTR || !mixed_up(peer_psn);
 }
 
 bool Qp::is_connected() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   return !connection_.is_idle();
 }
 
 bool Qp::watch_socket(bool watched) {
-  const std::lock_guard lock(connection_.locks.receive);
+  const LockGuard lock(connection_.locks.receive);
   return connection_.watch_socket(watched);
 }
 
@@ -221,7 +221,7 @@ bool Qp::progress(Driver driver) noexcept {
 
 void Qp::no_memory() noexcept {
   try {
-    const std::lock_guard lock(connection_.locks.receive);
+    const LockGuard lock(connection_.locks.receive);
     connection_.end_without_memory();
   } catch (const std::exception&) {
   }
@@ -232,7 +232,7 @@ bool Qp::make_progress(Driver driver) {
   const SuppressedNotifications suppressed(driver != Driver::poll ? &qp_.receive_cq : nullptr);
   bool work = false;
   {
-    std::unique_lock lock(connection_.locks.receive, std::defer_lock);
+    UniqueLock lock(connection_.locks.receive, std::defer_lock);
     if (driver == Driver::poll) {
       if (!lock.try_lock()) return false;  // another thread drives it, and may need this processor
     } else {
@@ -240,7 +240,7 @@ bool Qp::make_progress(Driver driver) {
     }
     if (!connection_.receive_turn(driver, work)) return work;
   }
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   connection_.send_turn(driver);
   return work;
 }
@@ -256,37 +256,37 @@ bool Qp::left_to_poster() const {
 
 void Qp::send_waiting_posts() {
   if (left_to_poster()) return;
-  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
-  if (!lock.owns_lock() || connection_.is_idle()) return;
+  UniqueLock lock(connection_.locks.send, std::defer_lock);
+  if (!lock.try_lock() || connection_.is_idle()) return;
   if (const auto policy = connection_.scheduler().polled(probe_policy())) connection_.send(*policy);
 }
 
 void Qp::send_all_deferred() {
   if (left_to_poster()) return;
-  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
-  if (lock.owns_lock()) connection_.send_all_deferred();
+  UniqueLock lock(connection_.locks.send, std::defer_lock);
+  if (lock.try_lock()) connection_.send_all_deferred();
 }
 
 void Qp::send_overdue_posts() {
-  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
-  if (lock.owns_lock()) connection_.send_overdue_posts();
+  UniqueLock lock(connection_.locks.send, std::defer_lock);
+  if (lock.try_lock()) connection_.send_overdue_posts();
 }
 
 bool Qp::give_back_idle_memory() {
-  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
-  if (!lock.owns_lock()) return true;  // another thread sends
+  UniqueLock lock(connection_.locks.send, std::defer_lock);
+  if (!lock.try_lock()) return true;  // another thread sends
   return connection_.give_back_idle_memory();
 }
 
 void Qp::send_posts_before_end() {
   if (!posts_wait()) return;
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   connection_.send_posts_before_end();
 }
 
 // RTS to SQD: entries that are posted from here on are not sent.
 void Qp::drain() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   drain_to_ = sends().tail();
   connection_.hold_from(drain_to_);
   connection_.send();
@@ -294,14 +294,14 @@ void Qp::drain() {
 
 // SQD to RTS: they are sent.
 void Qp::stop_draining() {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   tell_when_drained_ = false;
   connection_.hold_from(~std::uint64_t{0});
   connection_.send();
 }
 
 void Qp::notify_when_drained(bool notify) {
-  const std::lock_guard lock(connection_.locks.send);
+  const LockGuard lock(connection_.locks.send);
   tell_when_drained_ = notify;
 }
 
@@ -355,23 +355,23 @@ void Qp::peer_gone() {
 void Qp::leave_at_exit() {
   // A program may call exit() at any point, so a lock may be held; then the stream stays as it is.
   {
-    const std::unique_lock send_lock(connection_.locks.send, std::try_to_lock);
-    if (send_lock.owns_lock()) connection_.send_posts_before_end();
+    UniqueLock send_lock(connection_.locks.send, std::defer_lock);
+    if (send_lock.try_lock()) connection_.send_posts_before_end();
   }
-  const std::unique_lock receive_lock(connection_.locks.receive, std::try_to_lock);
-  if (!receive_lock.owns_lock()) return;
+  UniqueLock receive_lock(connection_.locks.receive, std::defer_lock);
+  if (!receive_lock.try_lock()) return;
   {
-    const std::unique_lock send_lock(connection_.locks.send, std::try_to_lock);
-    if (!send_lock.owns_lock()) return;
+    UniqueLock send_lock(connection_.locks.send, std::defer_lock);
+    if (!send_lock.try_lock()) return;
   }
   connection_.leave();
 }
 
 bool Qp::delivers_last() {
-  const std::unique_lock receive_lock(connection_.locks.receive, std::try_to_lock);
-  if (!receive_lock.owns_lock()) return false;
-  const std::unique_lock send_lock(connection_.locks.send, std::try_to_lock);
-  return send_lock.owns_lock() && connection_.delivers_last();
+  UniqueLock receive_lock(connection_.locks.receive, std::defer_lock);
+  if (!receive_lock.try_lock()) return false;
+  UniqueLock send_lock(connection_.locks.send, std::defer_lock);
+  return send_lock.try_lock() && connection_.delivers_last();
 }
 
 }  // namespace uiw::provider

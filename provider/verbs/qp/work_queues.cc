@@ -3,9 +3,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "provider/memory/memory.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/fault_effects.h"
@@ -86,7 +86,7 @@ void WorkQueues::empty() {
 }
 
 int WorkQueues::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
-  const std::lock_guard lock(post_receive_mutex_);
+  const LockGuard lock(post_receive_mutex_);
   return post_receives(receives_, memory_, known_, requests, bad);
 }
 

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -24,7 +23,7 @@ bool free_in_child(Mutex& mutex) {
     ::alarm(30);
     bool taken = false;
     for (int i = 0; i < 2; ++i) {
-      const std::lock_guard lock(mutex);
+      const uiw::LockGuard lock(mutex);
       taken = !mutex.try_lock();
     }
     ::_exit(taken && mutex.try_lock() ? 0 : 1);
@@ -47,7 +46,7 @@ TEST_CASE("mutex: one thread at a time", "[mutex]") {
       for (unsigned k = 0; k < kTimes; ++k) {
         errno = E2BIG;
         {
-          const std::lock_guard lock(mutex);
+          const uiw::LockGuard lock(mutex);
           ++count;
           if (k % 64 == 0) std::this_thread::yield();  // so that others wait
         }
@@ -66,7 +65,7 @@ TEST_CASE("mutex: try_lock() takes a free one only, and does not wait", "[mutex]
   CHECK_FALSE(mutex.try_lock());
   std::atomic<bool> taken{false};
   std::thread waits([&] {
-    const std::lock_guard lock(mutex);
+    const uiw::LockGuard lock(mutex);
     taken = true;
   });
   CHECK_FALSE(taken);
@@ -84,9 +83,9 @@ TEST_CASE("mutex: the child of a fork can take it, whoever has it in the parent"
   CHECK(free_in_child(mutex));
   std::thread waits;
   {
-    const std::lock_guard lock(mutex);
+    const uiw::LockGuard lock(mutex);
     CHECK(free_in_child(mutex));
-    waits = std::thread([&mutex] { const std::lock_guard second(mutex); });
+    waits = std::thread([&mutex] { const uiw::LockGuard second(mutex); });
     CHECK(free_in_child(mutex));
   }
   waits.join();

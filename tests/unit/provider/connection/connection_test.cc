@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -92,7 +91,7 @@ struct Rig : provider::ConnectionWork, provider::ConnectionHost {
 
   // A Send of no octets, signaled.
   void post(std::uint64_t id) {
-    const std::lock_guard lock(locks.send);
+    const LockGuard lock(locks.send);
     rdmap::SendWork& work = queue.at(queue.tail());
     work = rdmap::SendWork{};
     work.id = id;
@@ -106,11 +105,11 @@ struct Rig : provider::ConnectionWork, provider::ConnectionHost {
     return eventually([&] {
       bool work = false, sends = false;
       {
-        const std::lock_guard lock(locks.receive);
+        const LockGuard lock(locks.receive);
         sends = connection.receive_turn(Driver::event, work);
       }
       if (sends) {
-        const std::lock_guard lock(locks.send);
+        const LockGuard lock(locks.send);
         connection.send_turn(Driver::event);
       }
       return condition();
@@ -185,7 +184,7 @@ TEST_CASE_METHOD(Rig, "connection: an arrival reads what is there, and an event 
   REQUIRE(::poll(&end, 1, 10'000) == 1);
   const auto turn = [&](Driver driver) {
     bool work = false;
-    const std::lock_guard lock(locks.receive);
+    const LockGuard lock(locks.receive);
     connection.receive_turn(driver, work);
     return work;
   };
@@ -249,7 +248,7 @@ TEST_CASE("connection: a caller that has not taken shared memory is read to the 
   REQUIRE(::poll(&come, 1, 10'000) == 1);
   bool work = false;
   {
-    const std::lock_guard lock(rig.locks.receive);
+    const LockGuard lock(rig.locks.receive);
     rig.connection.receive_turn(Driver::arrival, work);
   }
   CHECK(work);
@@ -286,7 +285,7 @@ TEST_CASE("connection: a manual connection whose caller closes before its first 
 
 TEST_CASE_METHOD(Rig, "connection: the program flushes its work", "[connection]") {
   {
-    const std::lock_guard lock(locks.receive);
+    const LockGuard lock(locks.receive);
     connection.flush_work();
   }
   CHECK((error && flushed && owner->ended));
@@ -297,7 +296,7 @@ TEST_CASE_METHOD(Rig, "connection: the program flushes its work", "[connection]"
 TEST_CASE_METHOD(Rig, "connection: what is posted is sent before an orderly end", "[connection]") {
   post(1);
   {
-    const std::lock_guard lock(locks.receive);
+    const LockGuard lock(locks.receive);
     CHECK(connection.disconnect() == 0);
     CHECK(connection.disconnect() == 0);
   }
@@ -308,13 +307,13 @@ TEST_CASE_METHOD(Rig, "connection: what is posted is sent before an orderly end"
   CHECK(end == "FIN");
   peer.shutdown_send();
   CHECK(comes_to(Phase::ended));
-  const std::lock_guard lock(locks.receive);
+  const LockGuard lock(locks.receive);
   CHECK(connection.disconnect() == ENOTCONN);
 }
 
 TEST_CASE_METHOD(Rig, "connection: a completion queue without room ends it by a Terminate", "[connection]") {
   {
-    const std::lock_guard lock(locks.receive);
+    const LockGuard lock(locks.receive);
     connection.completion_lost();
   }
   const auto [octets, end] = heard();
@@ -328,7 +327,7 @@ TEST_CASE_METHOD(Rig, "connection: a completion queue without room ends it by a 
 
 TEST_CASE_METHOD(Rig, "connection: without memory it ends by a reset", "[connection]") {
   {
-    const std::lock_guard lock(locks.receive);
+    const LockGuard lock(locks.receive);
     connection.end_without_memory();
   }
   CHECK(connection.phase() == Phase::ended);
@@ -344,9 +343,9 @@ TEST_CASE("connection: work fails for lack of an answer: the rest is flushed, an
   rig.post(2);
   REQUIRE(rig.completions.empty());
   {
-    const std::lock_guard lock(rig.locks.receive);
+    const LockGuard lock(rig.locks.receive);
     {
-      const std::lock_guard send_lock(rig.locks.send);
+      const LockGuard send_lock(rig.locks.send);
       rig.connection.stop_for_good();
     }
     rig.connection.fail_work(0, rdmap::Status::retry_exceeded);
@@ -368,7 +367,7 @@ TEST_CASE_METHOD(Rig, "connection: once abandoned it does nothing more", "[conne
   post(1);
   CHECK(completions.empty());
   bool work = false;
-  const std::lock_guard lock(locks.receive);
+  const LockGuard lock(locks.receive);
   CHECK_FALSE(connection.receive_turn(Driver::event, work));
   connection.completion_lost();
   connection.end_without_memory();
