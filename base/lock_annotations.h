@@ -14,9 +14,8 @@
 #define UIW_CAPABILITY(kind) UIW_LOCK_ATTRIBUTE(capability(kind))
 #define UIW_SCOPED_CAPABILITY UIW_LOCK_ATTRIBUTE(scoped_lockable)
 
-// Of a member: it is used with the lock held; PT: what it points to is.
+// Of a member: it is used with the lock held.
 #define UIW_GUARDED_BY(lock) UIW_LOCK_ATTRIBUTE(guarded_by(lock))
-#define UIW_PT_GUARDED_BY(lock) UIW_LOCK_ATTRIBUTE(pt_guarded_by(lock))
 
 // Of a function: it is called with the locks held (REQUIRES), or without them since it takes them itself (EXCLUDES).
 #define UIW_REQUIRES(...) UIW_LOCK_ATTRIBUTE(requires_capability(__VA_ARGS__))

@@ -24,7 +24,7 @@ namespace {
 // The ports that are open, by context.
 struct Opened {
   Mutex mutex;
-  std::map<std::pair<const Engine*, std::uint16_t>, std::weak_ptr<DatagramPort>> ports;
+  std::map<std::pair<const Engine*, std::uint16_t>, std::weak_ptr<DatagramPort>> ports UIW_GUARDED_BY(mutex);
 };
 Opened& opened() {
   static Immortal<Opened> instance;
@@ -164,7 +164,6 @@ void DatagramPort::count_sent(std::span<const OutgoingDatagram> sent) {
   engine_.counters().add(PortCounter::octets_sent, octets);
 }
 
-// Called with the receiving lock held.
 void DatagramPort::count_received(std::span<const IncomingPiece> received) {
   std::size_t count = 0, octets = 0;
   for (const IncomingPiece& one : received) {

@@ -61,7 +61,7 @@ class DatagramPort final : public Numbered, public Driven {
   bool receive(Driver driver);
   void send_what_waits();
   void count_sent(std::span<const OutgoingDatagram> sent);
-  void count_received(std::span<const IncomingPiece> received);
+  void count_received(std::span<const IncomingPiece> received) UIW_REQUIRES(receive_mutex_);
   void drop(DatagramDrop why);
 
   Engine& engine_;
@@ -71,13 +71,13 @@ class DatagramPort final : public Numbered, public Driven {
   std::uint32_t number_ = 0;
   Mutex receive_mutex_;
   Mutex targets_mutex_;
-  std::vector<DatagramTarget*> targets_;
+  std::vector<DatagramTarget*> targets_ UIW_GUARDED_BY(targets_mutex_);
   struct Member {
     Gid group;
     DatagramTarget* target;
   };
   Mutex members_mutex_;
-  std::vector<Member> members_;
+  std::vector<Member> members_ UIW_GUARDED_BY(members_mutex_);
   std::atomic<bool> blocked_{false};  // work waits for room in the socket
   std::atomic<bool> joins_;           // whether the kernel segments joined datagrams
 };

@@ -19,7 +19,6 @@ Doorbells& Doorbells::of_process() {
   return doorbells;
 }
 
-// Called with the lock held.
 bool Doorbells::make() {
   if (page_.load() == nullptr) page_.store(DoorbellPage::create(fd_).release());
   return page_.load() != nullptr;
@@ -99,6 +98,7 @@ std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page
 
 // A thread of the parent may have been changing the vector, so the child gets a new one.
 void Doorbells::after_fork_in_child() {
+  assume_held(mutex_);
   new (&peers_) std::vector<Peer>;
   page_.store(nullptr);  // not mapped here
   if (fd_ >= 0) close_descriptor(fd_);

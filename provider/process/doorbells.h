@@ -48,16 +48,16 @@ class Doorbells {
     std::weak_ptr<PeerDoorbell> doorbell;
   };
 
-  bool make();
+  bool make() UIW_REQUIRES(mutex_);
   static std::optional<Peer> identify(int page, int socket);
   std::shared_ptr<PeerDoorbell> known(const Peer& peer);
   std::shared_ptr<PeerDoorbell> find(DescriptorChange& change, int page, int& socket);
 
   Mutex mutex_;
   std::atomic<DoorbellPage*> page_{nullptr};  // lives as long as the process
-  int fd_ = -1;
-  std::array<bool, DoorbellPage::kWords> taken_{};
-  std::vector<Peer> peers_;
+  int fd_ UIW_GUARDED_BY(mutex_) = -1;
+  std::array<bool, DoorbellPage::kWords> taken_ UIW_GUARDED_BY(mutex_){};
+  std::vector<Peer> peers_ UIW_GUARDED_BY(mutex_);
 };
 
 }  // namespace uiw::provider

@@ -27,8 +27,7 @@ void DrivenList::clear() {
   used_ = size_ = 0;
 }
 
-// Called with the lock held. Either a thread inside a ReadSection sees the change, or the grace period after a removal
-// waits for that section.
+// Either a thread inside a ReadSection sees the change, or the grace period after a removal waits for that section.
 void DrivenList::note_change() {
   many_ = size_ > kFew;
   changes_.fetch_add(1);
@@ -96,7 +95,10 @@ bool DrivenList::request_turn(const Driven& qp) noexcept {
 }
 
 int DrivenList::doorbell(int set, epoll_event event) noexcept {
-  const auto made_before = [this] { return doorbell_.passed_on() >= 0; };
+  const auto made_before = [this] {
+    assume_held(mutex_);
+    return doorbell_.passed_on() >= 0;
+  };
   UniqueLock lock(mutex_);
   if (!made_before()) {
     lock.unlock();  // without a descriptor left, create() waits for the reader of the log
@@ -151,8 +153,8 @@ bool DrivenList::rung() const {
   return false;
 }
 
-// Called with the lock held. Either the peer sees that no thread is awake, or the thread that is about to sleep sees
-// the ring: a peer rings first and looks then.
+// Either the peer sees that no thread is awake, or the thread that is about to sleep sees the ring: a peer rings first
+// and looks then.
 void DrivenList::show_sleepers() {
   for (std::size_t i = 0; i < used_.load(); ++i) {
     if (auto* const word = blocks_[i].load()->word.load()) word->asleep.store(sleepers_ > 0 ? 1 : 0);
@@ -202,6 +204,7 @@ bool DrivenList::poll_each() {
 }
 
 void DrivenList::after_fork_in_child() {
+  assume_held(mutex_);
   clear();
   doorbell_ = {};
   sleepers_ = 0;

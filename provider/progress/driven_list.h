@@ -97,10 +97,10 @@ class DrivenList {
   };
 
   template <typename Visitor>
-  void for_each_unlocked(Visitor visitor) const;
-  void clear();
-  void show_sleepers();
-  void note_change();
+  void for_each_unlocked(Visitor visitor) const UIW_REQUIRES(mutex_);
+  void clear() UIW_REQUIRES(mutex_);
+  void show_sleepers() UIW_REQUIRES(mutex_);
+  void note_change() UIW_REQUIRES(mutex_);
   bool copy_few();
 
   Mutex mutex_;  // of changes of the list; taken after the locks of a queue pair
@@ -109,8 +109,8 @@ class DrivenList {
   std::atomic<std::size_t> next_{0};       // slot at which visit_deferring() begins
   std::atomic<std::size_t> next_rung_{0};  // block at which visit_rung() begins
   std::atomic<unsigned> sleepers_{0};      // written with the lock held
-  Doorbell doorbell_;
-  std::size_t size_ = 0;
+  Doorbell doorbell_ UIW_GUARDED_BY(mutex_);
+  std::size_t size_ UIW_GUARDED_BY(mutex_) = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};
   // Used by poll_each(): a copy of the list as it was after `copied_` changes, so that a poll takes no lock.

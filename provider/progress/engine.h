@@ -149,14 +149,14 @@ class Engine {
  private:
   static constexpr int kMostReady = 32;  // events that one call on a thread of the program handles
 
-  int prepare();
+  int prepare() UIW_REQUIRES(mutex_);
   void look(bool polls);
-  int drive_ready(bool& for_thread);
+  int drive_ready(bool& for_thread) UIW_REQUIRES(drive_mutex_);
   int drive_events(const epoll_event* events, int count);
   bool drive_set(ChannelSets::Set& set);
   void fill_sets(std::uint64_t sets);
-  bool asks_kernel();
-  bool yields(std::uint64_t now);
+  bool asks_kernel() UIW_REQUIRES(drive_mutex_);
+  bool yields(std::uint64_t now) UIW_REQUIRES(drive_mutex_);
   int await(epoll_event* events, int most, int patience);
   void run();
   void park();
@@ -191,13 +191,13 @@ class Engine {
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // for start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
-  unsigned empty_rounds_ = 0;               // in a row
-  unsigned quiet_asks_ = 0;                 // polls in a row that asked the kernel and got nothing
-  unsigned looks_ = 0;                      // polls since then
+  unsigned empty_rounds_ UIW_GUARDED_BY(drive_mutex_) = 0;               // in a row
+  unsigned quiet_asks_ UIW_GUARDED_BY(drive_mutex_) = 0;                 // polls in a row that asked the kernel and got nothing
+  unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;                      // polls since then
   std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives sleeps
-  YieldPauses yield_pauses_;                // of polls in vain
-  std::uint64_t in_vain_since_ = 0;         // the time of the last poll in vain, in a row, before they yield
-  unsigned busy_looks_ = 0;                 // looks that found work since sends are deferred
+  YieldPauses yield_pauses_ UIW_GUARDED_BY(drive_mutex_);                // of polls in vain
+  std::uint64_t in_vain_since_ UIW_GUARDED_BY(drive_mutex_) = 0;         // the time of the last poll in vain, in a row, before they yield
+  unsigned busy_looks_ UIW_GUARDED_BY(drive_mutex_) = 0;                 // looks that found work since sends are deferred
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};

@@ -34,7 +34,7 @@ ino_t pipe_of(int fd) {
 
 // All pipes, and the lock over the list, which comes before those of the pipes.
 constinit TableMutex g_list;
-constinit EventPipe* g_first = nullptr;
+constinit EventPipe* g_first UIW_GUARDED_BY(g_list) = nullptr;
 
 }  // namespace
 
@@ -129,7 +129,10 @@ void EventPipe::inherit_in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   unlock_after_fork();
 }
 
-bool EventPipe::any() { return g_first != nullptr; }
+bool EventPipe::any() {
+  assume_held(g_list);
+  return g_first != nullptr;
+}
 
 Owner EventPipe::owner() {
   const unsigned own = fork_generation();
@@ -150,7 +153,6 @@ int EventPipe::own_read_fd(int fd) const { return is_own() && pipe_of(fd) == pip
 
 bool EventPipe::is_intact() const { return pipe_of(own_read_fd_) == pipe_ && pipe_of(write_fd_) == pipe_; }
 
-// Called with the lock held.
 bool EventPipe::keep(const void* event, std::size_t size) {
   const bool callers = pthread_equal(reader_.load(std::memory_order_relaxed), pthread_self()) != 0;
   if (!callers || keeps_ || size != kept_size_) return false;
@@ -250,7 +252,6 @@ bool EventPipe::write(const void* event, std::size_t size) noexcept {
   return add(event, size);
 }
 
-// Called with the lock held.
 bool EventPipe::add(const void* event, std::size_t size) noexcept {
   const Owner whose = owner();
   if (whose == Owner::other) return false;

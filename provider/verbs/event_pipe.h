@@ -103,33 +103,33 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   };
 
   EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t capacity);
-  bool is_intact() const;
-  // Called with the lock held.
-  Owner owner();
-  bool keep(const void* event, std::size_t size);
-  bool add(const void* event, std::size_t size) noexcept;
-  bool put(const void* event, std::size_t size);
-  void unlink(Line::iterator event);
-  void send_waiting();
+  bool is_intact() const UIW_REQUIRES(mutex_);
+  Owner owner() UIW_REQUIRES(mutex_);
+  bool keep(const void* event, std::size_t size) UIW_REQUIRES(mutex_);
+  bool add(const void* event, std::size_t size) noexcept UIW_REQUIRES(mutex_);
+  bool put(const void* event, std::size_t size) UIW_REQUIRES(mutex_);
+  void unlink(Line::iterator event) UIW_REQUIRES(mutex_);
+  void send_waiting() UIW_REQUIRES(mutex_);
 
   const int read_fd_;
-  int write_fd_, own_read_fd_;
+  int write_fd_ UIW_GUARDED_BY(mutex_);
+  int own_read_fd_;
   const std::size_t capacity_;
   const ino_t pipe_;
-  const std::unique_ptr<std::byte[]> taken_;       // room for everything in the pipe, for take_back()
+  const std::unique_ptr<std::byte[]> taken_ UIW_GUARDED_BY(mutex_);  // room for everything in the pipe, for take_back()
   std::atomic<unsigned> generation_;               // the fork generation in which the pipe became this process's
   EventPipe *before_ = nullptr, *next_ = nullptr;  // of all pipes
 
   Mutex mutex_;
   // The thread for which an event is kept, the event's size, and the event, if there is one.
   std::atomic<pthread_t> reader_{};
-  std::size_t kept_size_ = 0;
-  std::array<std::byte, kMaxEvent> kept_;
-  bool keeps_ = false;
-  std::unique_ptr<Line> line_;
-  std::atomic<bool> waiting_{false};  // line_ is not empty; written under the lock
-  bool watched_ = false;              // CmLoop waits for room in the pipe
-  bool awaits_parent_ = false;        // events wait until the pipe is this process's
+  std::size_t kept_size_ UIW_GUARDED_BY(mutex_) = 0;
+  std::array<std::byte, kMaxEvent> kept_ UIW_GUARDED_BY(mutex_);
+  bool keeps_ UIW_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Line> line_ UIW_GUARDED_BY(mutex_);
+  std::atomic<bool> waiting_{false};                   // line_ is not empty; written under the lock
+  bool watched_ UIW_GUARDED_BY(mutex_) = false;        // CmLoop waits for room in the pipe
+  bool awaits_parent_ UIW_GUARDED_BY(mutex_) = false;  // events wait until the pipe is this process's
 };
 
 }  // namespace uiw::provider

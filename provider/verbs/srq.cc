@@ -54,7 +54,7 @@ class Srq::Waker final : public CmLoop::Task {
 
  private:
   Mutex mutex_;
-  Srq* srq_;
+  Srq* srq_ UIW_GUARDED_BY(mutex_);
 };
 
 std::unique_ptr<Srq> Srq::create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle) {
@@ -107,6 +107,7 @@ std::size_t Srq::promise() {
   std::size_t count = 0;
   for (; !waiting_.empty() && available() > 0; ++count) {
     SrqUser& user = *waiting_.front();
+    assume_held(user.srq_.mutex_);
     ++promised_;
     user.promised_.store(true, std::memory_order_release);
     user.move_to(SrqUser::Position::to_wake);
@@ -114,7 +115,7 @@ std::size_t Srq::promise() {
   return count;
 }
 
-// Called without the lock. Wakes the queue pairs in order; each takes its receive and goes on as long as it finds more.
+// Wakes the queue pairs in order; each takes its receive and goes on as long as it finds more.
 void Srq::wake(std::size_t count) {
   std::array<std::uint32_t, 16> numbers;
   while (count > 0) {
@@ -122,8 +123,7 @@ void Srq::wake(std::size_t count) {
     {
       const LockGuard lock(mutex_);
       for (; found < std::min(count, numbers.size()) && !to_wake_.empty(); ++found) {
-        numbers[found] = to_wake_.front()->qp_number_;
-        to_wake_.front()->move_to(SrqUser::Position::none);
+        numbers[found] = take_first_to_wake();
       }
     }
     if (found == 0) return;  // they have found the promise by themselves
@@ -132,11 +132,17 @@ void Srq::wake(std::size_t count) {
   }
 }
 
+std::uint32_t Srq::take_first_to_wake() {
+  SrqUser& user = *to_wake_.front();
+  assume_held(user.srq_.mutex_);
+  user.move_to(SrqUser::Position::none);
+  return user.qp_number_;
+}
+
 bool Srq::next_to_wake(std::uint32_t& qp_number) {
   const LockGuard lock(mutex_);
   if (to_wake_.empty()) return false;
-  qp_number = to_wake_.front()->qp_number_;
-  to_wake_.front()->move_to(SrqUser::Position::none);
+  qp_number = take_first_to_wake();
   return true;
 }
 

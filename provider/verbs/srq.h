@@ -62,12 +62,12 @@ class Srq {
 
   Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle);
 
-  // Called with the lock held.
-  std::uint32_t available() const { return queue_->size() - promised_; }
-  std::size_t promise();
-  bool limit_passed();
+  std::uint32_t available() const UIW_REQUIRES(mutex_) { return queue_->size() - promised_; }
+  std::size_t promise() UIW_REQUIRES(mutex_);
+  bool limit_passed() UIW_REQUIRES(mutex_);
 
-  void wake(std::size_t count);
+  void wake(std::size_t count) UIW_EXCLUDES(mutex_);
+  std::uint32_t take_first_to_wake() UIW_REQUIRES(mutex_);
   bool next_to_wake(std::uint32_t& qp_number);
   void report_limit();
 

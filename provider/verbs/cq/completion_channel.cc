@@ -32,8 +32,8 @@ struct Channel {
 };
 struct Registry {
   TableMutex mutex;
-  std::map<int, Channel> channels;
-  int next_number = 0;  // below ChannelSets::kMost, beyond which numbers repeat
+  std::map<int, Channel> channels UIW_GUARDED_BY(mutex);
+  int next_number UIW_GUARDED_BY(mutex) = 0;  // below ChannelSets::kMost, beyond which numbers repeat
 };
 Registry& registry() {
   static Immortal<Registry> instance;

@@ -91,7 +91,6 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
 
 // ---- Taking completions ----------------------------------------------------------------------------------------
 
-// Called with the consumer's lock held, unless the queue is single-threaded.
 int Cq::take(int count, ibv_wc* completions, Stamp* stamps) {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t ready = tail_.load(std::memory_order_acquire) - head;
@@ -277,8 +276,7 @@ void Cq::count_suppressed(const SuppressedNotifications& suppressed) {
   if (suppressed.request_ == requests_answered_) count_completions(suppressed.completions_, suppressed.failed_);
 }
 
-// The functions below are called with the producer's lock held. This one is called when a completion comes for which an
-// event was requested; `at_once` for failures, which moderation does not delay.
+// A completion has come for which an event was requested; `at_once` for failures, which moderation does not delay.
 void Cq::notify_soon(bool at_once) {
   if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) {
     ++moderated_;  // moderation_over() gives the event

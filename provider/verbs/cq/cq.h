@@ -144,16 +144,16 @@ class Cq {
   static Rings make_rings(const Options& options, std::uint64_t capacity);
   Cq(Context& context, unsigned capacity, Rings rings, std::shared_ptr<EventPipe> channel, ibv_cq* handle,
      Options options);
-  int take(int count, ibv_wc* completions, Stamp* stamps);
+  int take(int count, ibv_wc* completions, Stamp* stamps) UIW_REQUIRES(consumer_);
   void look();
   bool begun_here() const;
-  void notify_soon(bool at_once);
-  void count_completions(unsigned completions, bool at_once);
+  void notify_soon(bool at_once) UIW_REQUIRES(producer_);
+  void count_completions(unsigned completions, bool at_once) UIW_REQUIRES(producer_);
   void count_suppressed(const SuppressedNotifications& suppressed);
-  void disarm();
+  void disarm() UIW_REQUIRES(producer_);
   bool is_delayed() const;
-  void delay(unsigned milliseconds);
-  void notify();
+  void delay(unsigned milliseconds) UIW_REQUIRES(producer_);
+  void notify() UIW_REQUIRES(producer_);
   void overrun(bool first);
 
   // A program that waits for events polls in vain twice: after its request for an event, and after it has polled the
@@ -184,13 +184,13 @@ class Cq {
 
   alignas(64) Mutex producer_;
   std::atomic<std::uint64_t> tail_{0};
-  bool overrun_ = false;
+  bool overrun_ UIW_GUARDED_BY(producer_) = false;
   std::atomic<Armed> armed_{Armed::no};
-  unsigned events_written_ = 0;
-  unsigned moderation_count_ = 0;        // 0 or 1: none
-  unsigned moderation_period_ = 0;       // microseconds
-  std::uint64_t requests_answered_ = 0;  // requests for an event that got their event
-  unsigned moderated_ = 0;               // completions since the event was requested
+  unsigned events_written_ UIW_GUARDED_BY(producer_) = 0;
+  unsigned moderation_count_ UIW_GUARDED_BY(producer_) = 0;        // 0 or 1: none
+  unsigned moderation_period_ UIW_GUARDED_BY(producer_) = 0;       // microseconds
+  std::uint64_t requests_answered_ UIW_GUARDED_BY(producer_) = 0;  // requests for an event that got their event
+  unsigned moderated_ UIW_GUARDED_BY(producer_) = 0;               // completions since the event was requested
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};

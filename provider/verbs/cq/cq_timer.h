@@ -30,7 +30,7 @@ class CqTimer final : public CmLoop::Handler, public std::enable_shared_from_thi
   CqTimer(Cq& cq, int fd) : fd_(fd), cq_(&cq) {}
   const int fd_;
   Mutex mutex_;  // held during the call of the queue, so taken before its locks
-  Cq* cq_;
+  Cq* cq_ UIW_GUARDED_BY(mutex_);
 };
 
 }  // namespace uiw::provider

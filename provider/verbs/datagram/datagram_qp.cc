@@ -84,8 +84,11 @@ DatagramQp::DatagramQp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, co
 void DatagramQp::stop() {
   hide_qp(number());
   if (port_ != nullptr) port_->leave(*this);
-  for (const Gid& group : groups_) multicast_->detach(*this, group);
-  groups_.clear();
+  {
+    const LockGuard lock(groups_mutex_);
+    for (const Gid& group : groups_) multicast_->detach(*this, group);
+    groups_.clear();
+  }
   wait_for_readers();
   const LockGuard receive_lock(receive_);
   queues_.leave_shared();
@@ -166,8 +169,7 @@ bool DatagramQp::state_allows_posts() const {
   return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
 }
 
-// Called with the sender's lock held. Work that cannot be sent stops the send queue (SQE): what is behind it is
-// flushed.
+// Work that cannot be sent stops the send queue (SQE): what is behind it is flushed.
 void DatagramQp::send() {
   if (qp_.state == IBV_QPS_RTS && !sender_.send(*port_, attributes_.qkey)) qp_.step(IBV_QPS_RTS, IBV_QPS_SQE);
   if (qp_.state == IBV_QPS_SQE || qp_.state == IBV_QPS_ERR) {

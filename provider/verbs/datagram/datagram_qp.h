@@ -63,17 +63,17 @@ class DatagramQp final : public QueuePair, public DatagramTarget {
   void drop(DatagramDrop why) const;
   rdmap::Status place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const;
   bool state_allows_posts() const;
-  void send();
-  void enter_error();
-  void reset();
+  void send() UIW_REQUIRES(send_);
+  void enter_error() UIW_REQUIRES(receive_, send_);
+  void reset() UIW_REQUIRES(receive_, send_);
 
   alignas(64) SectionMutex receive_;
   alignas(64) SectionMutex send_;
   DatagramSender sender_;
   std::shared_ptr<DatagramPort> port_;
   mutable Mutex groups_mutex_;
-  std::vector<Gid> groups_;                  // that it is attached to
-  std::shared_ptr<DatagramPort> multicast_;  // if there are any
+  std::vector<Gid> groups_ UIW_GUARDED_BY(groups_mutex_);                  // that it is attached to
+  std::shared_ptr<DatagramPort> multicast_ UIW_GUARDED_BY(groups_mutex_);  // if there are any
 };
 
 }  // namespace uiw::provider
