@@ -47,15 +47,16 @@ class CaptureBlocks {
   void unlock(std::uint64_t number) noexcept;
 
  private:
-  int write(std::size_t size);
-  bool is_own(off_t begin, std::size_t size) const;
+  int write(std::size_t size) UIW_REQUIRES(mutex_);
+  bool is_own(off_t begin, std::size_t size) const UIW_REQUIRES(mutex_);
 
   const int fd_;
-  Mutex mutex_;      // guards the rest
-  off_t known_ = 0;  // where the last block of this object has ended: the size of the file if nobody else has written
+  Mutex mutex_;
+  off_t known_ UIW_GUARDED_BY(mutex_) =
+      0;  // where the last block of this object has ended: the size of the file if nobody else has written
   // The block that is written. A write that a signal ends early has written up to the end of a page, of the file or of
   // its source. As this is aligned to pages, what is left of a block is a multiple of four octets in either case.
-  alignas(4096) std::array<std::byte, kMostBlock> block_;
+  alignas(4096) std::array<std::byte, kMostBlock> block_ UIW_GUARDED_BY(mutex_);
 };
 
 }  // namespace uiw::provider

@@ -46,7 +46,7 @@ class CaptureFile {
   const int process_;  // the one that has opened it: locks of a file belong to an open file description
   std::atomic<bool> broken_{false};
   Mutex mutex_;
-  std::vector<std::uint64_t> claimed_;
+  std::vector<std::uint64_t> claimed_ UIW_GUARDED_BY(mutex_);
 };
 
 }  // namespace uiw::provider

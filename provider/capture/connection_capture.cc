@@ -104,10 +104,11 @@ class ConnectionCapture final : public StreamTap {
   static Direction opposite(Direction direction) {
     return direction == Direction::sent ? Direction::received : Direction::sent;
   }
-  Sender& end_of(Direction direction) { return ends_[direction == Direction::sent ? 0 : 1]; }
+  Sender& end_of(Direction direction) UIW_REQUIRES(mutex_) { return ends_[direction == Direction::sent ? 0 : 1]; }
 
-  // With the lock held. `size` octets in `payload`.
-  void write(Direction direction, unsigned flags, std::span<const iovec> payload, std::size_t size) {
+  // `size` octets in `payload`.
+  void write(Direction direction, unsigned flags, std::span<const iovec> payload, std::size_t size)
+      UIW_REQUIRES(mutex_) {
     Sender& from = end_of(direction);
     Sender& to = end_of(opposite(direction));
     const Segment segment{from.endpoint,
@@ -144,7 +145,7 @@ class ConnectionCapture final : public StreamTap {
   const std::uint64_t number_;
   const unsigned generation_ = fork_generation();
   Mutex mutex_;
-  std::array<Sender, 2> ends_;  // this end, the peer
+  std::array<Sender, 2> ends_ UIW_GUARDED_BY(mutex_);  // this end, the peer
 };
 
 }  // namespace

@@ -33,17 +33,17 @@ class NetlinkAsker {
   NetlinkAnswer ask(nl_msg* request);
 
  private:
-  bool is_there() const;
-  bool is_usable() const { return is_there() && forks_ == fork_generation(); }
-  bool open();
-  void close();
+  bool is_there() const UIW_REQUIRES(mutex_);
+  bool is_usable() const UIW_REQUIRES(mutex_) { return is_there() && forks_ == fork_generation(); }
+  bool open() UIW_REQUIRES(mutex_);
+  void close() UIW_REQUIRES(mutex_);
 
   const int protocol_;
   Mutex mutex_;
-  std::unique_ptr<nl_sock, FreeNetlink> socket_;
-  int fd_ = -1;
-  std::uint64_t cookie_ = 0;  // SO_COOKIE of the socket
-  unsigned forks_ = 0;
+  std::unique_ptr<nl_sock, FreeNetlink> socket_ UIW_GUARDED_BY(mutex_);
+  int fd_ UIW_GUARDED_BY(mutex_) = -1;
+  std::uint64_t cookie_ UIW_GUARDED_BY(mutex_) = 0;  // SO_COOKIE of the socket
+  unsigned forks_ UIW_GUARDED_BY(mutex_) = 0;
 };
 
 // One request and the answer of the kernel.

@@ -72,7 +72,7 @@ struct Port {
 };
 struct Ports {
   TableMutex mutex;
-  std::map<std::uint16_t, Port> reserved;
+  std::map<std::uint16_t, Port> reserved UIW_GUARDED_BY(mutex);
 };
 Ports& ports() {
   static Immortal<Ports> instance;
@@ -80,7 +80,7 @@ Ports& ports() {
 }
 
 // Makes the sockets that reserve a port. 0, or an errno.
-int reserve(Ports& all, std::uint16_t& port) {
+int reserve(Ports& all, std::uint16_t& port) UIW_REQUIRES(all.mutex) {
   Port made;
   const std::uint16_t wanted = port;
   if (wanted != 0) {

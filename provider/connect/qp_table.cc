@@ -33,9 +33,9 @@ std::array<std::atomic<Slots*>, 65536> by_port;
 
 struct Table {
   TableMutex mutex;
-  std::vector<Slots*> reserved, released;
-  std::size_t turn = 0;
-  std::uint32_t count = 0;
+  std::vector<Slots*> reserved UIW_GUARDED_BY(mutex), released UIW_GUARDED_BY(mutex);
+  std::size_t turn UIW_GUARDED_BY(mutex) = 0;
+  std::uint32_t count UIW_GUARDED_BY(mutex) = 0;
 };
 Table& table() {
   static Immortal<Table> instance;
@@ -43,7 +43,7 @@ Table& table() {
 }
 
 // Slots are taken in turn, so that a number is used again as late as possible.
-std::uint32_t take(Table& t, Slots& slots, Numbered& qp) {
+std::uint32_t take(Table& t, Slots& slots, Numbered& qp) UIW_REQUIRES(t.mutex) {
   if (slots.taken.all()) return 0;
   while (slots.taken[slots.next]) slots.next = (slots.next + 1) % kSlotsPerPort;
   const std::uint32_t slot = slots.next;

@@ -226,7 +226,7 @@ class Answering final : public CmLoop::Handler {
 // How this process answers.
 struct Published {
   Mutex mutex;
-  std::shared_ptr<Answering> answering;
+  std::shared_ptr<Answering> answering UIW_GUARDED_BY(mutex);
   std::atomic<unsigned> generation{~0U};  // the fork generation in which `answering` was made
 };
 Published& published() {
@@ -239,7 +239,7 @@ Published& published() {
 // The names of processes that have not answered a question in time, and until when they count as late.
 struct Late {
   Mutex mutex;
-  std::map<std::string, Clock::time_point> until;
+  std::map<std::string, Clock::time_point> until UIW_GUARDED_BY(mutex);
 };
 Late& late() {
   static Immortal<Late> instance;
@@ -362,6 +362,8 @@ void publish_inventory() noexcept {
 // The object of the parent is left as it is: its destructor would use the loop, which the fork has renewed.
 void withdraw_inventory_in_child() {
   Published& own = published();
+  assume_held(own.mutex);
+  assume_held(late().mutex);
   if (own.answering) own.answering->abandon();
   new (&own.answering) std::shared_ptr<Answering>;
   new (&late().until) decltype(Late::until);  // another thread of the parent may have been changing it

@@ -115,8 +115,8 @@ class CmLoop {
  private:
   friend class Immortal<CmLoop>;
   CmLoop() = default;
-  int prepare();
-  int ensure_thread();
+  int prepare() UIW_REQUIRES(mutex_);
+  int ensure_thread() UIW_REQUIRES(mutex_);
   bool begin_anew();
   // Tasks in the order of posting.
   struct Queue {
@@ -126,8 +126,8 @@ class CmLoop {
 
     std::shared_ptr<Task> take();
   };
-  void append(Queue& queue, std::shared_ptr<Task> task);
-  void wake();
+  void append(Queue& queue, std::shared_ptr<Task> task) UIW_REQUIRES(mutex_);
+  void wake() UIW_REQUIRES(mutex_);
   void run();
   void serve(const epoll_event* events, int count);
   void run_due();
@@ -143,15 +143,15 @@ class CmLoop {
 
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   TableMutex mutex_;
-  bool started_ = false;
+  bool started_ UIW_GUARDED_BY(mutex_) = false;
   std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and nothing has woken it; set under the lock
-  Queue posted_, behind_;
+  Queue posted_ UIW_GUARDED_BY(mutex_), behind_ UIW_GUARDED_BY(mutex_);
   std::size_t turn_behind_ = 0;  // how many tasks of behind_ run at the end of this turn; used by the thread
-  Timers timers_;
-  std::uint64_t next_timer_ = 0;
-  std::unordered_map<int, Watched> watched_;
-  std::uint64_t next_tag_ = 1;
-  std::thread thread_;
+  Timers timers_ UIW_GUARDED_BY(mutex_);
+  std::uint64_t next_timer_ UIW_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<int, Watched> watched_ UIW_GUARDED_BY(mutex_);
+  std::uint64_t next_tag_ UIW_GUARDED_BY(mutex_) = 1;
+  std::thread thread_ UIW_GUARDED_BY(mutex_);
 };
 
 }  // namespace uiw::provider

@@ -36,11 +36,11 @@ class EndWatch;
 
 struct Inheritance {
   TableMutex mutex;
-  std::vector<Ancestor> ancestors;  // those whose end this process has not acted on
-  int read_end = -1, write_end = -1;
-  unsigned lost_before = 0;  // what was made in earlier generations belongs to another process
-  std::vector<std::function<void()>> waiting;
-  std::shared_ptr<EndWatch> watch;  // while some of them wait
+  std::vector<Ancestor> ancestors UIW_GUARDED_BY(mutex);  // those whose end this process has not acted on
+  int read_end UIW_GUARDED_BY(mutex) = -1, write_end UIW_GUARDED_BY(mutex) = -1;
+  unsigned lost_before UIW_GUARDED_BY(mutex) = 0;  // what was made in earlier generations belongs to another process
+  std::vector<std::function<void()>> waiting UIW_GUARDED_BY(mutex);
+  std::shared_ptr<EndWatch> watch UIW_GUARDED_BY(mutex);  // while some of them wait
 };
 Inheritance& state() {
   static Immortal<Inheritance> instance;
@@ -57,9 +57,10 @@ bool has_ended(const Ancestor& ancestor) { return (events_of(ancestor.pipe, 0) &
 // Whether its octet is still there.
 bool has_no_heir(const Ancestor& ancestor) { return (events_of(ancestor.pipe, POLLIN) & POLLIN) != 0; }
 
-// Drops pipes that the program has closed: their numbers may be files of its own by now. With the lock held.
-void drop_closed(Inheritance& own) {
+// Drops pipes that the program has closed: their numbers may be files of its own by now.
+void drop_closed(Inheritance& own) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&own](const Ancestor& ancestor) {
+    assume_held(own.mutex);
     if (inode_of(ancestor.pipe) == ancestor.inode) return false;
     own.lost_before = std::max(own.lost_before, ancestor.generation + 1);
     return true;
@@ -88,16 +89,17 @@ class EndWatch final : public CmLoop::Handler {
   }
 };
 
-// Whether all processes that had what was made in this generation have ended. With the lock held.
-bool have_ended(const Inheritance& own, unsigned generation) {
+// Whether all processes that had what was made in this generation have ended.
+bool have_ended(const Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   return std::all_of(own.ancestors.begin(), own.ancestors.end(), [generation](const Ancestor& ancestor) {
     return ancestor.generation < generation || has_ended(ancestor);
   });
 }
 
-// Tries to become the heir. With the lock held.
-void succeed(Inheritance& own, unsigned generation) {
+// Tries to become the heir.
+void succeed(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&](const Ancestor& ancestor) {
+    assume_held(own.mutex);
     if (ancestor.generation < generation) return false;
     char octet;
     const long taken = ::syscall(SYS_read, ancestor.pipe, &octet, sizeof octet);
@@ -108,7 +110,7 @@ void succeed(Inheritance& own, unsigned generation) {
   });
 }
 
-void make_pipe(Inheritance& own) {
+void make_pipe(Inheritance& own) UIW_REQUIRES(own.mutex) {
   int ends[2];
   DescriptorChange change;
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
@@ -123,8 +125,8 @@ void make_pipe(Inheritance& own) {
     if (*end >= 0) close_descriptor(std::exchange(*end, -1));
 }
 
-// With the lock held. `self` says that this process may become the heir.
-Owner prospect(Inheritance& own, unsigned generation) {
+// `self` says that this process may become the heir.
+Owner prospect(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   drop_closed(own);
   if (generation < own.lost_before) return Owner::other;
   if (!have_ended(own, generation)) return Owner::ancestor;

@@ -80,12 +80,12 @@ class Srq {
   std::atomic<unsigned> events_reported_{0};
 
   alignas(64) Mutex mutex_;
-  std::unique_ptr<rdmap::ReceiveQueue> queue_;
-  ddp::KnownSlot known_;
-  std::uint32_t limit_;         // 0: not armed
-  std::uint32_t promised_ = 0;  // receives in the queue that are promised to queue pairs
-  Line waiting_;                // queue pairs without a receive
-  Line to_wake_;                // queue pairs with a promised receive that have not been woken yet
+  std::unique_ptr<rdmap::ReceiveQueue> queue_ UIW_GUARDED_BY(mutex_);
+  ddp::KnownSlot known_ UIW_GUARDED_BY(mutex_);
+  std::uint32_t limit_ UIW_GUARDED_BY(mutex_);         // 0: not armed
+  std::uint32_t promised_ UIW_GUARDED_BY(mutex_) = 0;  // receives in the queue that are promised to queue pairs
+  Line waiting_ UIW_GUARDED_BY(mutex_);                // queue pairs without a receive
+  Line to_wake_ UIW_GUARDED_BY(mutex_);  // queue pairs with a promised receive that have not been woken yet
 
   const std::shared_ptr<Waker> waker_;  // wakes queue pairs from a thread that holds no locks
   Listed<Srq> listed_{*this};
@@ -121,15 +121,15 @@ class SrqUser {
   friend class Srq;
   enum class Position : std::uint8_t { none, waiting, to_wake };
 
-  // Moves the queue pair between the lines, under the queue's lock; allocates nothing.
-  void move_to(Position position);
+  // Moves the queue pair between the lines; allocates nothing.
+  void move_to(Position position) UIW_REQUIRES(srq_.mutex_);
 
   Srq& srq_;
   std::uint32_t qp_number_ = 0;
   const std::unique_ptr<rdmap::Sge[]> sges_;
   std::atomic<bool> promised_{false};  // written under the queue's lock
-  Position position_ = Position::none;
-  Srq::Line none_;  // has its node while it is in no line
+  Position position_ UIW_GUARDED_BY(srq_.mutex_) = Position::none;
+  Srq::Line none_ UIW_GUARDED_BY(srq_.mutex_);  // has its node while it is in no line
   Srq::Line::iterator node_;
 };
 

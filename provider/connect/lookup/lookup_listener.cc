@@ -59,10 +59,10 @@ class LookupRequest final : public Call {
   }
 
   Mutex mutex_;
-  std::shared_ptr<const LookupSocket> socket_;
+  std::shared_ptr<const LookupSocket> socket_ UIW_GUARDED_BY(mutex_);
   const sockaddr_storage local_, remote_;
   const std::uint64_t number_;
-  std::optional<EncodedLookup> answer_;
+  std::optional<EncodedLookup> answer_ UIW_GUARDED_BY(mutex_);
 };
 
 class LookupListener final : public Listener,

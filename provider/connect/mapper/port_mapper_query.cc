@@ -72,7 +72,7 @@ class Absent {
   static std::uint32_t scope_of(const sockaddr_storage& host) {
     return host.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(host).sin6_scope_id : 0;
   }
-  std::array<Host, kHosts>::iterator find(const sockaddr_storage& host, PortSpace space) {
+  std::array<Host, kHosts>::iterator find(const sockaddr_storage& host, PortSpace space) UIW_REQUIRES(mutex_) {
     const Gid address = gid_of(generic(host));
     return std::find_if(hosts_.begin(), hosts_.end(), [&](const Host& one) {
       return one.address == address && one.scope == scope_of(host) && one.space == space;
@@ -80,7 +80,7 @@ class Absent {
   }
 
   Mutex mutex_;
-  std::array<Host, kHosts> hosts_{};
+  std::array<Host, kHosts> hosts_ UIW_GUARDED_BY(mutex_){};
 };
 
 class PortMapperQueryImpl final : public PortMapperQuery,

@@ -229,7 +229,7 @@ class Service final : public PortMapperMember,
 
 struct Known {
   Mutex mutex;
-  std::weak_ptr<Service> service;
+  std::weak_ptr<Service> service UIW_GUARDED_BY(mutex);
 };
 
 }  // namespace

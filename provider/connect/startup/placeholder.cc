@@ -83,7 +83,6 @@ void Placeholder::run() {
   if (owner_) end(By::reset);
 }
 
-// With the lock held.
 void Placeholder::end(By how) {
   CmLoop::instance().unwatch(socket_.fd());
   CmLoop::instance().cancel(*this);

@@ -52,15 +52,15 @@ class Placeholder final : public Attachable,
 
  private:
   enum class By { fin, reset };
-  void end(By how);
+  void end(By how) UIW_REQUIRES(mutex_);
 
-  Mutex mutex_;  // for all members; taken after that of the owner's connection
-  TcpStream socket_;
-  std::shared_ptr<ConnectionOwner> owner_;  // null before attach() and after the end
-  mpa::Agreement agreement_;
-  bool initiator_ = false;
-  bool confirmed_ = false;
-  std::size_t received_ = 0;  // octets
+  Mutex mutex_;  // taken after that of the owner's connection
+  TcpStream socket_ UIW_GUARDED_BY(mutex_);
+  std::shared_ptr<ConnectionOwner> owner_ UIW_GUARDED_BY(mutex_);  // null before attach() and after the end
+  mpa::Agreement agreement_ UIW_GUARDED_BY(mutex_);
+  bool initiator_ UIW_GUARDED_BY(mutex_) = false;
+  bool confirmed_ UIW_GUARDED_BY(mutex_) = false;
+  std::size_t received_ UIW_GUARDED_BY(mutex_) = 0;  // octets
 };
 
 }  // namespace uiw::provider

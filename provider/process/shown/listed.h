@@ -54,15 +54,15 @@ class Listed {
 
  private:
   static inline constinit TableMutex mutex_;
-  static inline constinit Listed* first_ = nullptr;
-  static inline constinit std::uint32_t last_number_ = 0;
+  static inline constinit Listed* first_ UIW_GUARDED_BY(mutex_) = nullptr;
+  static inline constinit std::uint32_t last_number_ UIW_GUARDED_BY(mutex_) = 0;
 
   const Object& object_;
   const unsigned generation_;
   std::uint32_t number_ = 0;
-  bool left_ = false;
-  Listed* before_ = nullptr;
-  Listed* next_ = nullptr;
+  bool left_ UIW_GUARDED_BY(mutex_) = false;
+  Listed* before_ UIW_GUARDED_BY(mutex_) = nullptr;
+  Listed* next_ UIW_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace uiw::provider
