@@ -21,6 +21,7 @@
 #include "kernel-abi/netlink/nldev_socket.h"
 #include "kernel-abi/rdma_cm/cm_commands.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "kernel-abi/sysfs/device_tree.h"
 #include "kernel-abi/uverbs/uverbs.h"
 #include "provider/export.h"
@@ -153,19 +154,19 @@ int abi_wait_in_poll(pollfd* fds, std::size_t count, int channel, const timespec
   return provider::wait_in_poll({fds, count}, channel, timeout, mask);
 }
 
-bool before_fork() {
+bool before_fork() UIW_ACQUIRE(g_registry_lock) {
   lock_nldev_sockets();
   lock_device_tree();
   return CmRegistry::lock_for_fork();
 }
 
-void after_fork_in_parent() {
+void after_fork_in_parent() UIW_RELEASE(g_registry_lock) {
   CmRegistry::unlock_in_parent();
   unlock_device_tree();
   unlock_nldev_sockets();
 }
 
-void after_fork_in_child() {
+void after_fork_in_child() UIW_RELEASE(g_registry_lock) {
   CmRegistry::inherit_in_child();
   unlock_device_tree();
   unlock_nldev_sockets();

@@ -17,7 +17,7 @@
 #include "base/event_counter.h"
 #include "base/mutex.h"
 #include "kernel-abi/caller/cancellation.h"
-#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 
 namespace uiw::kernel_abi {
 
@@ -56,7 +56,7 @@ void CmChannel::add_token() {
   if (!inherited_) add_event(fd_);
 }
 
-// The caller holds the lock and has just removed an event, so there is a token.
+// The caller has just removed an event, so there is a token.
 void CmChannel::remove_token() {
   if (!inherited_) take_token();
 }
@@ -111,7 +111,7 @@ CmChannel::Waiter::Waiter(CmChannel& channel) : channel_(channel) {
 }
 
 CmChannel::Waiter::~Waiter() {
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   channel_.waiters_.erase(this);
   ::sem_destroy(&woken_);
 }

@@ -19,6 +19,7 @@
 #include <set>
 
 #include "base/mutex.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/process/inheritance.h"
 
 namespace uiw::kernel_abi {
@@ -34,7 +35,6 @@ struct CmEvent {
 };
 using CmEvents = std::list<CmEvent>;
 
-// All functions are called with the registry's lock held, unless a comment says otherwise.
 class CmChannel {
  public:
   // Creates the channel and its eventfd. `fd` becomes the program's descriptor. The channel keeps a duplicate, since
@@ -45,29 +45,29 @@ class CmChannel {
   CmChannel& operator=(const CmChannel&) = delete;
 
   // Moves the first event of `from` to the queue. This needs no memory, so no event is lost.
-  void post(CmEvents& from) noexcept;
-  bool empty() const { return events_.empty(); }
-  CmEvent& front() { return events_.front(); }
-  CmEvent take_front();
+  void post(CmEvents& from) noexcept UIW_REQUIRES(g_registry_lock);
+  bool empty() const UIW_REQUIRES(g_registry_lock) { return events_.empty(); }
+  CmEvent& front() UIW_REQUIRES(g_registry_lock) { return events_.front(); }
+  CmEvent take_front() UIW_REQUIRES(g_registry_lock);
   // Removes and returns the events that match, in order.
-  CmEvents take_matching(const std::function<bool(const CmEvent&)>& matches);
+  CmEvents take_matching(const std::function<bool(const CmEvent&)>& matches) UIW_REQUIRES(g_registry_lock);
 
   // Count the descriptors that refer to this channel.
-  void retain() { ++descriptors_; }
-  bool release() { return --descriptors_ == 0; }
+  void retain() UIW_REQUIRES(g_registry_lock) { ++descriptors_; }
+  bool release() UIW_REQUIRES(g_registry_lock) { return --descriptors_ == 0; }
   // From here on there are no more events. A thread that waits for one goes on waiting, as in the kernel, where the
   // call keeps the file open; programs leave such a thread behind when they exit.
-  void close();
-  bool closed() const { return closed_; }
+  void close() UIW_REQUIRES(g_registry_lock);
+  bool closed() const UIW_REQUIRES(g_registry_lock) { return closed_; }
 
-  std::set<std::uint32_t>& ids() { return ids_; }
+  std::set<std::uint32_t>& ids() UIW_REQUIRES(g_registry_lock) { return ids_; }
 
-  // For a blocking GET_EVENT. It is created with the lock held, when the queue was found empty. wait() is called
-  // without the lock, and ends with the next event or when the channel is closed. It restarts after a signal whose
-  // handler has SA_RESTART, and can be cancelled, as a blocking write to the kernel's device.
+  // For a blocking GET_EVENT. It is created when the queue was found empty. wait() is called without the lock, and ends
+  // with the next event or when the channel is closed. It restarts after a signal whose handler has SA_RESTART, and can
+  // be cancelled, as a blocking write to the kernel's device.
   class Waiter {
    public:
-    explicit Waiter(CmChannel& channel);
+    explicit Waiter(CmChannel& channel) UIW_REQUIRES(g_registry_lock);
     ~Waiter();  // takes the lock
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
@@ -78,37 +78,37 @@ class CmChannel {
     CmChannel& channel_;
     sem_t woken_;
   };
-  bool non_blocking() const;
+  bool non_blocking() const UIW_REQUIRES(g_registry_lock);
 
   // In the child of a fork.
-  void inherit();
+  void inherit() UIW_REQUIRES(g_registry_lock);
   // Whether an ancestor has made the channel, and this process has not taken it over.
-  bool inherited() const { return inherited_; }
+  bool inherited() const UIW_REQUIRES(g_registry_lock) { return inherited_; }
   provider::Owner owner() const { return provider::owner_of(generation_); }
   provider::Owner prospect() const { return provider::prospect_of(generation_); }
   // To be called when the parent has ended: the tokens are those of this queue from here on.
-  void take_over();
+  void take_over() UIW_REQUIRES(g_registry_lock);
   // To be called when the parent has ended and a peer calls one of the ids: makes the channel readable.
-  void announce_caller();
+  void announce_caller() UIW_REQUIRES(g_registry_lock);
   // Removes tokens although there is no event: another child of the parent may have added one.
-  void drop_foreign_tokens();
+  void drop_foreign_tokens() UIW_REQUIRES(g_registry_lock);
 
  private:
   explicit CmChannel(int fd) : fd_(fd) {}
-  void add_token();
-  void remove_token();
-  bool take_token();
-  void wake();
+  void add_token() UIW_REQUIRES(g_registry_lock);
+  void remove_token() UIW_REQUIRES(g_registry_lock);
+  bool take_token() UIW_REQUIRES(g_registry_lock);
+  void wake() UIW_REQUIRES(g_registry_lock);
 
-  int fd_;
-  unsigned descriptors_ = 1;
-  bool closed_ = false;
-  bool inherited_ = false;
+  int fd_ UIW_GUARDED_BY(g_registry_lock);
+  unsigned descriptors_ UIW_GUARDED_BY(g_registry_lock) = 1;
+  bool closed_ UIW_GUARDED_BY(g_registry_lock) = false;
+  bool inherited_ UIW_GUARDED_BY(g_registry_lock) = false;
   const unsigned generation_ = fork_generation();
-  bool was_non_blocking_ = false;  // the state when it was closed
-  CmEvents events_;
-  std::set<std::uint32_t> ids_;  // the numbers of the ids that use this channel
-  std::set<Waiter*> waiters_;
+  bool was_non_blocking_ UIW_GUARDED_BY(g_registry_lock) = false;  // the state when it was closed
+  CmEvents events_ UIW_GUARDED_BY(g_registry_lock);
+  std::set<std::uint32_t> ids_ UIW_GUARDED_BY(g_registry_lock);  // the numbers of the ids that use this channel
+  std::set<Waiter*> waiters_ UIW_GUARDED_BY(g_registry_lock);
 };
 
 }  // namespace uiw::kernel_abi

@@ -20,6 +20,7 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 #include "kernel-abi/rdma_cm/id/cm_query.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/process/log.h"
 
 namespace uiw::kernel_abi {
@@ -264,12 +265,11 @@ int get_event(const Request& request) {
   if (request.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   if (const int error = read_command(request, command); error != 0) return error;
   CmChannel& channel = *request.channel;
-  TableMutex& registry = CmRegistry::instance().mutex();
   for (;;) {
     std::optional<CmChannel::Waiter> waiter;
     {
       CmEvent event;  // released after the lock: it may have the last reference to an id
-      const LockGuard lock(registry);
+      const LockGuard lock(g_registry_lock);
       // Another thread may have closed the channel since this call began: then this call waits for an event that never
       // comes, as one that began before the close.
       if (!channel.empty() && !channel.closed()) {

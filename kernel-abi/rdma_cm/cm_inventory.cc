@@ -6,6 +6,7 @@
 #include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/inventory/inventory.h"
 
 namespace uiw::kernel_abi {
@@ -44,7 +45,7 @@ void show_id(CmId& id, provider::Inventory& inventory) {
   }
   provider::ShownCmId shown{};
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (id.is_destroyed() || id.is_left_to_parent() || id.events().channel()->inherited()) return;
     shown.state = id.is_removed() ? 9 : kernel_state(id.state(), id.connection().phase());
     shown.qp = id.connection().qp_number();

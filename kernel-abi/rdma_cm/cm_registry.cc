@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/inventory/processes.h"
 #include "provider/process/inheritance.h"
 #include "provider/process/log.h"
@@ -35,7 +36,7 @@ int CmRegistry::open_channel(int flags, std::uint64_t* object) {
   std::shared_ptr<CmChannel> channel;
   int fd = -1;
   if (const int error = CmChannel::create(flags, channel, fd); error != 0) return -error;
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   *object = next_serial_++ << 3 | UIW_OBJECT_CM;
   try {
     channels_.emplace(*object, std::move(channel));
@@ -47,7 +48,7 @@ int CmRegistry::open_channel(int flags, std::uint64_t* object) {
 }
 
 std::shared_ptr<CmChannel> CmRegistry::find_channel(std::uint64_t object) {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   const auto found = channels_.find(object);
   if (found != channels_.end()) return found->second;
   for (const Closed& closed : closed_)
@@ -56,7 +57,7 @@ std::shared_ptr<CmChannel> CmRegistry::find_channel(std::uint64_t object) {
 }
 
 void CmRegistry::retain_channel(std::uint64_t object) {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   const auto found = channels_.find(object);
   if (found != channels_.end()) found->second->retain();
 }
@@ -64,7 +65,7 @@ void CmRegistry::retain_channel(std::uint64_t object) {
 void CmRegistry::release_channel(std::uint64_t object) {
   std::shared_ptr<CmChannel> channel;
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     const auto found = channels_.find(object);
     if (found == channels_.end() || !found->second->release()) return;
     channel = std::move(found->second);
@@ -76,7 +77,7 @@ void CmRegistry::release_channel(std::uint64_t object) {
   for (;;) {
     std::shared_ptr<CmId> id;
     {
-      const LockGuard lock(mutex_);
+      const LockGuard lock(g_registry_lock);
       if (channel->ids().empty()) return;
       id = ids_[*channel->ids().begin()];
     }
@@ -105,12 +106,12 @@ std::shared_ptr<CmId> CmRegistry::create_id_locked(const std::shared_ptr<CmChann
 
 std::shared_ptr<CmId> CmRegistry::create_id(const std::shared_ptr<CmChannel>& channel,
                                             const CmIdParameters& parameters) {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   return channel->closed() ? nullptr : create_id_locked(channel, parameters);
 }
 
 int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id) {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
   if (ids_[number]->events().channel() != channel) return EINVAL;
   id = ids_[number];
@@ -118,7 +119,7 @@ int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t
 }
 
 int CmRegistry::find_member(const std::shared_ptr<CmChannel>& channel, std::uint32_t group, std::shared_ptr<CmId>& id) {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   for (const std::shared_ptr<CmId>& one : ids_) {
     if (one == nullptr || !one->groups().has(group)) continue;
     if (one->events().channel() != channel) return EINVAL;
@@ -129,7 +130,7 @@ int CmRegistry::find_member(const std::shared_ptr<CmChannel>& channel, std::uint
 }
 
 int CmRegistry::check_alive(const CmId& id) {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   if (id.is_destroyed()) return ENOENT;
   if (id.is_left_to_parent()) {
     provider::log_event(provider::LogLevel::error,
@@ -141,7 +142,7 @@ int CmRegistry::check_alive(const CmId& id) {
 }
 
 std::vector<std::shared_ptr<CmId>> CmRegistry::ids() {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   std::vector<std::shared_ptr<CmId>> all = ids_;
   std::erase(all, nullptr);
   return all;
@@ -154,7 +155,7 @@ void CmRegistry::interface_removed(unsigned ifindex) {
 bool CmRegistry::give_way(std::uint16_t number, bool datagrams) {
   std::vector<std::shared_ptr<CmId>> ids;
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     for (const std::shared_ptr<CmId>& id : ids_)
       if (id != nullptr && !id->events().channel()->inherited() && id->route().binding() &&
           port_of(id->route().binding()->address) == number && looks_up(id->route()) == datagrams) {
@@ -185,7 +186,7 @@ bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& event
   CmId::Detached detached;
   CmEvents dropped;
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     if (id->is_destroyed()) return false;
     remove_id_locked(*id);
     detached = id->destroy();
@@ -213,7 +214,7 @@ int CmRegistry::destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint3
 
 int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to,
                            std::uint32_t number, std::uint32_t& events_reported) {
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
   const std::shared_ptr<CmId> id = ids_[number];
   if (id->events().channel() != from || to->closed()) return EINVAL;
@@ -227,6 +228,7 @@ int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::sh
   if (from == to) return 0;
   CmEvents events = from->take_matching([&](const CmEvent& event) { return event.owner == id; });
   const auto move = [&](CmId& moving) {
+    assume_held(g_registry_lock);
     to->ids().insert(from->ids().extract(moving.number()));
     moving.events().set_channel(to);
   };
@@ -256,17 +258,16 @@ int CmRegistry::check_port(const CmRoute& asking, const CmBinding& binding) cons
   return 0;
 }
 
-bool CmRegistry::lock_for_fork() UIW_ACQUIRE(instance().mutex_) {
-  instance().mutex_.lock();
+bool CmRegistry::lock_for_fork() {
+  g_registry_lock.lock();
   return !instance().channels_.empty();
 }
-void CmRegistry::unlock_in_parent() UIW_RELEASE(instance().mutex_) { instance().mutex_.unlock(); }
+void CmRegistry::unlock_in_parent() { g_registry_lock.unlock(); }
 
 // A request that the program has not fetched belongs to a connection, which stays the parent's, and so does its id. All
 // other events are the child's too, once the channel is.
 void CmRegistry::inherit_in_child() {
   CmRegistry& own = instance();
-  assume_held(own.mutex_);
   own.closed_ = {};
   for (const auto& [object, channel] : own.channels_) {
     channel->inherit();
@@ -280,13 +281,13 @@ void CmRegistry::inherit_in_child() {
     if (id != nullptr) id->inherit(own.left_);
   own.has_inherited_ = !own.channels_.empty();
   own.awaits_parent_ = own.wanted_ = false;
-  own.mutex_.unlock();
+  g_registry_lock.unlock();
 }
 
 // Called when the program has closed a channel: if no other is inherited, the parent's end does not matter any more.
 void CmRegistry::forget_inherited() {
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     for (const auto& [object, channel] : channels_)
       if (channel->inherited()) return;
     has_inherited_ = false;
@@ -296,7 +297,7 @@ void CmRegistry::forget_inherited() {
 
 int CmRegistry::await_parent() {
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     if (std::exchange(awaits_parent_, true)) return 0;
   }
   int error;
@@ -308,7 +309,7 @@ int CmRegistry::await_parent() {
   if (error == 0) return 0;
   provider::log_event(provider::LogLevel::error, "rdma_cm: the end of the parent process cannot be waited for: %s",
                       provider::text_of_errno(error));
-  const LockGuard lock(mutex_);
+  const LockGuard lock(g_registry_lock);
   awaits_parent_ = false;
   return EIO;
 }
@@ -321,7 +322,7 @@ void CmRegistry::parent_ended() {
   std::vector<std::shared_ptr<CmId>> left;
   bool wanted, more = false;
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     awaits_parent_ = false;
     wanted = wanted_;
     for (const auto& [object, channel] : channels_) {
@@ -346,7 +347,7 @@ int CmRegistry::use(const CmChannel& channel) {
   provider::Owner owner;
   bool first;
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     if (!channel.inherited()) return 0;
     first = !std::exchange(wanted_, true);
     owner = channel.owner();
@@ -371,7 +372,7 @@ int CmRegistry::use(const CmChannel& channel) {
 void CmRegistry::take_over() {
   std::vector<std::shared_ptr<CmId>> ids;
   {
-    const LockGuard lock(mutex_);
+    const LockGuard lock(g_registry_lock);
     bool all = true;
     for (const auto& [object, channel] : channels_) {
       if (!channel->inherited()) continue;

@@ -21,6 +21,7 @@
 #include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_channel.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 
 namespace uiw::kernel_abi {
 
@@ -28,8 +29,6 @@ class CmRegistry {
  public:
   // The registry of this process. The child of a fork goes on with its copy, but for its parent's connections.
   static CmRegistry& instance();
-
-  TableMutex& mutex() { return mutex_; }
 
   // Opens a channel. Returns its descriptor, or a negative errno; `object` becomes its object.
   int open_channel(int flags, std::uint64_t* object);
@@ -39,12 +38,12 @@ class CmRegistry {
   // it, as in the kernel, where the call keeps the file open.
   std::shared_ptr<CmChannel> find_channel(std::uint64_t object);
 
-  // Creates an id with the lowest free number. create_id() takes the lock; create_id_locked() is called with the lock
-  // held.
+  // Creates an id with the lowest free number. create_id() takes the lock.
   std::shared_ptr<CmId> create_id(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
-  std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
-  // From here on the id cannot be found by its number. Called with the lock held.
-  void remove_id_locked(CmId& id) noexcept;
+  std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters)
+      UIW_REQUIRES(g_registry_lock);
+  // From here on the id cannot be found by its number.
+  void remove_id_locked(CmId& id) noexcept UIW_REQUIRES(g_registry_lock);
   // 0; ENOENT if there is no such id, EINVAL if it belongs to another channel.
   int find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id);
   // The id that has joined this group; errors as find_id().
@@ -70,13 +69,13 @@ class CmRegistry {
   bool give_way(std::uint16_t number, bool datagrams);
 
   // Whether another id holds this port (cma.c: cma_check_port): 0; EADDRNOTAVAIL if one of the two holds it for all
-  // addresses; EADDRINUSE if both mean the same address. Called with the lock held.
-  int check_port(const CmRoute& asking, const CmBinding& binding) const;
+  // addresses; EADDRINUSE if both mean the same address.
+  int check_port(const CmRoute& asking, const CmBinding& binding) const UIW_REQUIRES(g_registry_lock);
 
   // Called around a fork. lock_for_fork() returns whether there is a channel that a child would inherit.
-  static bool lock_for_fork();
-  static void unlock_in_parent();
-  static void inherit_in_child();
+  static bool lock_for_fork() UIW_ACQUIRE(g_registry_lock);
+  static void unlock_in_parent() UIW_RELEASE(g_registry_lock);
+  static void inherit_in_child() UIW_RELEASE(g_registry_lock);
   // Called when a thread of the child of a fork waits for descriptors: if that may include an inherited channel, this
   // becomes readable when the parent has ended and a peer calls.
   void child_waits();
@@ -93,22 +92,22 @@ class CmRegistry {
   // False if the id has been torn down already.
   bool tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported);
 
-  TableMutex mutex_;
-  std::uint64_t next_serial_ = 1;
-  std::map<std::uint64_t, std::shared_ptr<CmChannel>> channels_;
+  std::uint64_t next_serial_ UIW_GUARDED_BY(g_registry_lock) = 1;
+  std::map<std::uint64_t, std::shared_ptr<CmChannel>> channels_ UIW_GUARDED_BY(g_registry_lock);
   struct Closed {
     std::uint64_t object = 0;
     std::shared_ptr<CmChannel> channel;
   };
-  std::array<Closed, 16> closed_;  // the channels that were closed last
-  std::size_t next_closed_ = 0;
-  std::vector<std::shared_ptr<CmId>> ids_;  // indexed by number
-  std::set<std::uint32_t> free_numbers_;
+  std::array<Closed, 16> closed_ UIW_GUARDED_BY(g_registry_lock);  // the channels that were closed last
+  std::size_t next_closed_ UIW_GUARDED_BY(g_registry_lock) = 0;
+  std::vector<std::shared_ptr<CmId>> ids_ UIW_GUARDED_BY(g_registry_lock);  // indexed by number
+  std::set<std::uint32_t> free_numbers_ UIW_GUARDED_BY(g_registry_lock);
   // Of the child of a fork.
-  std::atomic<bool> has_inherited_{false};   // channels of the parent that are not this process's yet
-  bool awaits_parent_ = false;               // parent_ended() will be called
-  bool wanted_ = false;                      // the program has used one of them
-  std::vector<std::shared_ptr<void>> left_;  // the parent's; their memory stays reachable and is not used
+  std::atomic<bool> has_inherited_{false};  // channels of the parent that are not this process's yet
+  bool awaits_parent_ UIW_GUARDED_BY(g_registry_lock) = false;  // parent_ended() will be called
+  bool wanted_ UIW_GUARDED_BY(g_registry_lock) = false;         // the program has used one of them
+  std::vector<std::shared_ptr<void>> left_
+      UIW_GUARDED_BY(g_registry_lock);  // the parent's; their memory stays reachable and is not used
 };
 
 }  // namespace uiw::kernel_abi

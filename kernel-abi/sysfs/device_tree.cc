@@ -36,13 +36,14 @@ namespace {
 
 struct State {
   TableMutex mutex;
-  bool scanned = false;
-  uid_t scanned_as = 0;
-  const char* root = nullptr;
-  std::set<std::string> roots;  // every root that was returned, since the strings must remain live
-  std::map<std::string, unsigned> numbers;
-  std::vector<NumberedDevice> devices;  // those of `root`
-  std::set<std::string> complaints;
+  bool scanned UIW_GUARDED_BY(mutex) = false;
+  uid_t scanned_as UIW_GUARDED_BY(mutex) = 0;
+  const char* root UIW_GUARDED_BY(mutex) = nullptr;
+  std::set<std::string> roots
+      UIW_GUARDED_BY(mutex);  // every root that was returned, since the strings must remain live
+  std::map<std::string, unsigned> numbers UIW_GUARDED_BY(mutex);
+  std::vector<NumberedDevice> devices UIW_GUARDED_BY(mutex);  // those of `root`
+  std::set<std::string> complaints UIW_GUARDED_BY(mutex);
 };
 
 State& state() {
@@ -106,7 +107,7 @@ std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInf
   return result;
 }
 
-void complain(State& s, const std::string& message) {
+void complain(State& s, const std::string& message) UIW_REQUIRES(s.mutex) {
   if (!s.complaints.insert(message).second) return;
   const std::string line = "uiw: " + message + "\n";
   provider::write_to_standard_error(line.data(), line.size());

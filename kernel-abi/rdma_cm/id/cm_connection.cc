@@ -10,8 +10,8 @@
 
 #include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_events.h"
-#include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/process/cm_loop.h"
@@ -82,7 +82,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
   const provider::CallParameters own = own_parameters(parameters);
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (id_.state() != CmState::route_resolved) return EINVAL;
     id_.events().reserve(2);
     id_.set_state(CmState::connect);
@@ -103,7 +103,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (error == 0) {
     connection_ = std::move(connection);
   } else {
@@ -131,7 +131,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   std::shared_ptr<provider::Call> call;
   std::uint64_t former_uid;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (const int error = check_call_state(); error != 0) return error;
     id_.events().reserve(2);
     phase_ = ConnectionPhase::accepting;
@@ -154,7 +154,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   }
   if (error == 0 && !service) return 0;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (error == 0) {  // the caller has its answer, and no event follows
       phase_ = ConnectionPhase::established;
       return 0;
@@ -172,7 +172,7 @@ int CmConnection::accept_response() {
   std::shared_ptr<provider::Call> established;
   bool responded;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     responded = responded_;
     if (responded && phase_ == ConnectionPhase::established) established = connection_;
   }
@@ -190,7 +190,7 @@ int CmConnection::reject(const std::uint8_t* private_data, std::size_t size, uns
   const std::vector<std::byte> said(data, data + size);
   std::shared_ptr<provider::Call> call;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (const int error = check_call_state(); error != 0) return error;
     phase_ = ConnectionPhase::ended;
     call = connection_;
@@ -203,7 +203,7 @@ int CmConnection::disconnect() {
   if (!id_.route().has_device()) return EINVAL;
   std::shared_ptr<provider::Call> connection;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     switch (phase_) {
       case ConnectionPhase::none: return EINVAL;
       case ConnectionPhase::calling:
@@ -220,7 +220,7 @@ int CmConnection::disconnect() {
 void CmConnection::established(const provider::CallParameters& peer) {
   std::shared_ptr<provider::Call> unwanted;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (id_.is_destroyed() || id_.is_removed()) return;
     const bool called = phase_ == ConnectionPhase::calling;
     if (looks_up(id_.route())) {
@@ -250,7 +250,7 @@ void CmConnection::established(const provider::CallParameters& peer) {
 }
 
 void CmConnection::failed(int error, const provider::CallParameters* peer) {
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   const bool calling = phase_ == ConnectionPhase::calling;
   phase_ = ConnectionPhase::ended;
   if (looks_up(id_.route())) return report_no_service(error, peer);
@@ -286,7 +286,7 @@ void CmConnection::report_no_service(int error, const provider::CallParameters* 
 }
 
 void CmConnection::disconnected() {
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (phase_ != ConnectionPhase::established) return;
   phase_ = ConnectionPhase::ended;
   id_.report(CmEventType::disconnected, 0);

@@ -3,9 +3,8 @@
 // cma_iw_handler, for RoCE cma_ib_handler; iwcm.c for the states of the stream).
 //
 // It is part of a CmId, which owns it; the provider keeps a weak reference through the id. Commands are called with the
-// id's command lock held; the provider's callbacks come on any thread. All members need the registry's lock, which the
-// functions take unless a comment says otherwise. The provider is called without that lock, since it may call back on
-// the same thread.
+// id's command lock held; the provider's callbacks come on any thread. The provider is called without the registry's
+// lock, since it may call back on the same thread.
 //
 // Commands return 0 or an errno.
 #pragma once
@@ -19,6 +18,7 @@
 #include <optional>
 
 #include "kernel-abi/rdma_cm/cm_roce.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/connect/call.h"
 
 namespace uiw::kernel_abi {
@@ -64,36 +64,36 @@ class CmConnection final : public provider::CallObserver {
   void failed(int error, const provider::CallParameters* peer) override;
   void disconnected() override;
 
-  // With the registry's lock held.
-  std::uint32_t qp_number() const { return qp_number_; }  // 0 before CONNECT and ACCEPT
-  ConnectionPhase phase() const { return phase_; }
-  bool has_stream() const { return phase_ != ConnectionPhase::none; }
-  const std::optional<RoceAgreement>& agreement() const { return agreement_; }
+  std::uint32_t qp_number() const UIW_REQUIRES(g_registry_lock) { return qp_number_; }  // 0 before CONNECT and ACCEPT
+  ConnectionPhase phase() const UIW_REQUIRES(g_registry_lock) { return phase_; }
+  bool has_stream() const UIW_REQUIRES(g_registry_lock) { return phase_ != ConnectionPhase::none; }
+  const std::optional<RoceAgreement>& agreement() const UIW_REQUIRES(g_registry_lock) { return agreement_; }
   // Starts from an incoming call; `request` has the parameters of its event.
-  void begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request);
-  Detached detach();
+  void begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request)
+      UIW_REQUIRES(g_registry_lock);
+  Detached detach() UIW_REQUIRES(g_registry_lock);
   // In the child of a fork: the connection stays the parent's. Returns the child's copy, which is not to be destroyed.
-  std::shared_ptr<provider::Call> leave_to_parent();
+  std::shared_ptr<provider::Call> leave_to_parent() UIW_REQUIRES(g_registry_lock);
 
   // Rejects an unanswered call, or ends an established connection, as the kernel does when an id is destroyed.
   static void tear_down(Detached detached);
 
  private:
   std::weak_ptr<provider::CallObserver> observer();
-  int check_call_state() const;
-  // With the registry's lock held.
-  rdma_ucm_ud_param service_parameters(const provider::CallParameters& peer) const;
-  void report_no_service(int error, const provider::CallParameters* peer);
+  int check_call_state() const UIW_REQUIRES(g_registry_lock);
+  rdma_ucm_ud_param service_parameters(const provider::CallParameters& peer) const UIW_REQUIRES(g_registry_lock);
+  void report_no_service(int error, const provider::CallParameters* peer) UIW_REQUIRES(g_registry_lock);
 
   CmId& id_;
-  ConnectionPhase phase_ = ConnectionPhase::none;
-  std::uint32_t qp_number_ = 0;
-  bool responded_ = false;                                    // the stream of the active side was established
-  bool disconnect_wanted_ = false;                            // DISCONNECT came while the stream was being set up
-  std::uint8_t retry_count_ = 0;                              // from CONNECT
-  std::uint8_t accepted_resources_ = 0, accepted_depth_ = 0;  // from ACCEPT
-  std::optional<RoceAgreement> agreement_;                    // set by the peer's message
-  std::shared_ptr<provider::Call> connection_;
+  ConnectionPhase phase_ UIW_GUARDED_BY(g_registry_lock) = ConnectionPhase::none;
+  std::uint32_t qp_number_ UIW_GUARDED_BY(g_registry_lock) = 0;
+  bool responded_ UIW_GUARDED_BY(g_registry_lock) = false;          // the stream of the active side was established
+  bool disconnect_wanted_ UIW_GUARDED_BY(g_registry_lock) = false;  // DISCONNECT came while the stream was being set up
+  std::uint8_t retry_count_ UIW_GUARDED_BY(g_registry_lock) = 0;    // from CONNECT
+  std::uint8_t accepted_resources_ UIW_GUARDED_BY(g_registry_lock) = 0;
+  std::uint8_t accepted_depth_ UIW_GUARDED_BY(g_registry_lock) = 0;         // from ACCEPT
+  std::optional<RoceAgreement> agreement_ UIW_GUARDED_BY(g_registry_lock);  // set by the peer's message
+  std::shared_ptr<provider::Call> connection_ UIW_GUARDED_BY(g_registry_lock);
 };
 
 }  // namespace uiw::kernel_abi

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The events of an id: they go to its channel, with the program's name for the id.
 //
-// It is part of a CmId. All functions are called with the registry's lock held. The memory of an event is allocated
+// It is part of a CmId. The memory of an event is allocated
 // before the operation begins that causes it: a program waits for events, so none may be lost for lack of memory.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "kernel-abi/rdma_cm/cm_channel.h"
 #include "kernel-abi/rdma_cm/cm_events.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 
 namespace uiw::kernel_abi {
 
@@ -24,34 +25,35 @@ class CmEventSource {
   CmEventSource(std::uint32_t number, std::shared_ptr<CmChannel> channel, std::uint64_t uid)
       : number_(number), channel_(std::move(channel)), uid_(uid) {}
 
-  const std::shared_ptr<CmChannel>& channel() const { return channel_; }
-  void set_channel(std::shared_ptr<CmChannel> channel) { channel_ = std::move(channel); }
+  const std::shared_ptr<CmChannel>& channel() const UIW_REQUIRES(g_registry_lock) { return channel_; }
+  void set_channel(std::shared_ptr<CmChannel> channel) UIW_REQUIRES(g_registry_lock) { channel_ = std::move(channel); }
   // The program's name for the id. It is 0 until the program accepts a new connection; until then the id has no events.
-  std::uint64_t uid() const { return uid_; }
-  void set_uid(std::uint64_t uid) { uid_ = uid; }
+  std::uint64_t uid() const UIW_REQUIRES(g_registry_lock) { return uid_; }
+  void set_uid(std::uint64_t uid) UIW_REQUIRES(g_registry_lock) { uid_ = uid; }
 
   // Allocates memory for `count` events; throws std::bad_alloc.
-  void reserve(std::size_t count);
+  void reserve(std::size_t count) UIW_REQUIRES(g_registry_lock);
   // `owner` is the id of the event. An event without reserved memory is dropped if there is no memory.
-  void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response);
-  void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const CmEventParameters& parameters);
+  void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response) UIW_REQUIRES(g_registry_lock);
+  void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const CmEventParameters& parameters)
+      UIW_REQUIRES(g_registry_lock);
   // Posts a MULTICAST_JOIN, in which the id and uid are those of the group.
   void post_group(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmGroup>& group,
-                  const rdma_ucm_ud_param& parameters);
+                  const rdma_ucm_ud_param& parameters) UIW_REQUIRES(g_registry_lock);
   // Posts a CONNECT_REQUEST in the first element of `event`: a peer has called, and `child` is the new id.
   void post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child, std::uint32_t child_number,
-                    const CmEventParameters& parameters, CmEvents& event);
+                    const CmEventParameters& parameters, CmEvents& event) UIW_REQUIRES(g_registry_lock);
 
   // The number of events that the program has fetched.
-  void count_reported() { ++events_reported_; }
-  std::uint32_t events_reported() const { return events_reported_; }
+  void count_reported() UIW_REQUIRES(g_registry_lock) { ++events_reported_; }
+  std::uint32_t events_reported() const UIW_REQUIRES(g_registry_lock) { return events_reported_; }
 
  private:
   const std::uint32_t number_;
-  std::shared_ptr<CmChannel> channel_;
-  CmEvents spare_events_;  // events whose memory was allocated in advance
-  std::uint64_t uid_;
-  std::uint32_t events_reported_ = 0;
+  std::shared_ptr<CmChannel> channel_ UIW_GUARDED_BY(g_registry_lock);
+  CmEvents spare_events_ UIW_GUARDED_BY(g_registry_lock);  // events whose memory was allocated in advance
+  std::uint64_t uid_ UIW_GUARDED_BY(g_registry_lock);
+  std::uint32_t events_reported_ UIW_GUARDED_BY(g_registry_lock) = 0;
 };
 
 }  // namespace uiw::kernel_abi

@@ -9,9 +9,9 @@
 
 #include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
-#include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/cm_roce.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/process/device.h"
 
 namespace uiw::kernel_abi {
@@ -41,7 +41,7 @@ int CmGroups::join(const sockaddr_storage& address, std::uint64_t uid, std::uint
   const provider::DeviceInfo device =
       route.has_device() ? provider::device_of(generic(source)) : provider::DeviceInfo{};
   const auto joined = std::make_shared<CmGroup>(CmGroup{g_next_number++, uid});
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (!route.has_device()) return EINVAL;
   if (id_.state() != CmState::addr_bound && id_.state() != CmState::addr_resolved) return EINVAL;
   if (route.qp_type() != IBV_QPT_UD) return EINVAL;
@@ -57,7 +57,7 @@ int CmGroups::join(const sockaddr_storage& address, std::uint64_t uid, std::uint
 
 int CmGroups::leave(std::uint32_t number, std::uint32_t& events_reported) {
   CmEvents dropped;  // destroyed without the lock, since an event may have the last reference to an id
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   const auto found =
       std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one->number == number; });
   if (found == groups_.end()) return ENOENT;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernel-abi/rdma_cm/cm_channel.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 
 namespace uiw::kernel_abi {
 
@@ -21,7 +22,7 @@ class CmId;
 struct CmGroup {
   std::uint32_t number;  // in the process
   std::uint64_t uid;     // the program's name for it
-  std::uint32_t events_reported = 0;
+  std::uint32_t events_reported UIW_GUARDED_BY(g_registry_lock) = 0;
 };
 
 class CmGroups {
@@ -34,12 +35,11 @@ class CmGroups {
   // Drops the events that the program has not fetched. ENOENT if there is no such group.
   int leave(std::uint32_t number, std::uint32_t& events_reported);
 
-  // With the registry's lock held.
-  bool has(std::uint32_t number) const;
+  bool has(std::uint32_t number) const UIW_REQUIRES(g_registry_lock);
 
  private:
   CmId& id_;
-  std::vector<std::shared_ptr<CmGroup>> groups_;  // with the registry's lock
+  std::vector<std::shared_ptr<CmGroup>> groups_ UIW_GUARDED_BY(g_registry_lock);
 };
 
 }  // namespace uiw::kernel_abi

@@ -14,7 +14,7 @@
 #include "base/descriptor.h"
 #include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
-#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/connect/neighbour.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
@@ -32,7 +32,7 @@ CmId::CmId(std::uint32_t number, std::shared_ptr<CmChannel> channel, const CmIdP
 CmId::~CmId() = default;
 
 bool CmId::exchange_state(CmState from, CmState to) {
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (state_ != from) return false;
   state_ = to;
   return true;
@@ -48,7 +48,7 @@ int CmId::bind(const sockaddr_storage& address) {
   if (!exchange_state(CmState::idle, CmState::addr_bound)) return EINVAL;
   const int error = route_.bind(address);
   if (error != 0) {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     route_.release_binding();
     state_ = CmState::idle;
   }
@@ -85,7 +85,7 @@ int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& d
                        std::chrono::milliseconds patience) {
   CmState state;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     state = state_;
     events_.reserve(1);
   }
@@ -106,7 +106,7 @@ int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& d
       return error;
     }
   }
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (reported == 0) state_ = CmState::addr_resolved;
   report(reported == 0 ? CmEventType::addr_resolved : CmEventType::addr_error, -reported);
   return 0;
@@ -125,7 +125,7 @@ int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::millisecond
     return error;
   }
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     state_ = CmState::addr_query;
   }
   resolution_->wait();
@@ -136,7 +136,7 @@ int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::millisecond
 bool CmId::resolution_goes_on(Resolution& resolution) {
   const LockGuard command(command_mutex_);
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (state_ != CmState::addr_query || removed_ || resolution_.get() != &resolution) return false;
   }
   int error = route_.look_at_neighbour();
@@ -145,7 +145,7 @@ bool CmId::resolution_goes_on(Resolution& resolution) {
     error = ETIMEDOUT;
   }
   if (error != 0) route_.set_ends(resolution.before);
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   state_ = error == 0 ? CmState::addr_resolved : CmState::addr_bound;
   report(error == 0 ? CmEventType::addr_resolved : CmEventType::addr_error, -error);
   return false;
@@ -155,7 +155,7 @@ int CmId::resolve_route() {
   if (!route_.has_device()) return EINVAL;
   std::optional<RocePath> path;
   if (const int error = route_.find_path(path); error != 0) return error;
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (state_ != CmState::addr_resolved) return EINVAL;
   events_.reserve(1);
   route_.set_path(path);
@@ -165,7 +165,7 @@ int CmId::resolve_route() {
 }
 
 int CmId::set_reuse_address(bool value) {
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (state_ != CmState::idle && (!value || state_ == CmState::listen)) return EINVAL;
   route_.set_reuse_address(value);
   return 0;
@@ -174,7 +174,7 @@ int CmId::set_reuse_address(bool value) {
 int CmId::set_address_family_only(bool value) {
   CmState state;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     state = state_;
     route_.set_binding_v6only(value);
   }
@@ -196,7 +196,7 @@ int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
 int CmId::give_way() {
   CmState state;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     state = state_;
   }
   if (state != CmState::addr_bound && state != CmState::listen) return EINVAL;
@@ -206,12 +206,12 @@ int CmId::give_way() {
 
 int CmId::notify() {
   if (!route_.has_device()) return EINVAL;
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   return connection_.has_stream() || state_ == CmState::listen ? 0 : EINVAL;
 }
 
 int CmId::resolve_ib_service() {
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (!route_.has_device() || state_ != CmState::addr_bound) return EINVAL;
   return EOPNOTSUPP;  // iWARP has no subnet administrator
 }
@@ -223,7 +223,7 @@ int CmId::write_event(std::uint32_t event, std::uint32_t status, std::uint64_t a
   response.event = event;
   response.status = status;
   std::memcpy(&response.param, &argument, sizeof argument);
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   events_.reserve(1);
   events_.post(shared_from_this(), response);
   return 0;
@@ -259,7 +259,7 @@ void CmId::inherit(std::vector<std::shared_ptr<void>>& left) {
 void CmId::announce() {
   const LockGuard command(command_mutex_);
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (is_destroyed() || left_to_parent_) return;
   }
   if (route_.has_substitute()) route_.renew();  // what fails now is tried again by go_on()
@@ -269,7 +269,7 @@ void CmId::go_on() {
   const LockGuard command(command_mutex_);
   bool resolves = false;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (is_destroyed() || left_to_parent_) return;
     resolves = state_ == CmState::addr_query;
   }
@@ -287,7 +287,7 @@ void CmId::go_on() {
                       error == EBADF ? "its socket does not listen any more" : provider::text_of_errno(error));
   Detached detached;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     left_to_parent_ = true;
     detached = detach();
   }
@@ -307,7 +307,7 @@ void CmId::interface_removed(unsigned ifindex) {
   if (!route_.device() || route_.device()->ifindex != ifindex) return;
   Detached detached;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (is_destroyed() || removed_) return;
     report(CmEventType::device_removal, 0);
     removed_ = true;

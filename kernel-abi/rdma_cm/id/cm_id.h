@@ -26,6 +26,7 @@
 #include "kernel-abi/rdma_cm/id/cm_groups.h"
 #include "kernel-abi/rdma_cm/id/cm_listener.h"
 #include "kernel-abi/rdma_cm/id/cm_route.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 
 namespace uiw::kernel_abi {
 
@@ -82,24 +83,24 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   // the id can then only be destroyed. Takes the command lock.
   void interface_removed(unsigned ifindex);
 
-  // For the parts and the registry; called with the registry's lock held.
-  CmState state() const { return state_; }
-  void set_state(CmState state) { state_ = state; }
-  bool is_destroyed() const { return state_ == CmState::destroyed; }
-  bool is_removed() const { return removed_; }
+  // For the parts and the registry.
+  CmState state() const UIW_REQUIRES(g_registry_lock) { return state_; }
+  void set_state(CmState state) UIW_REQUIRES(g_registry_lock) { state_ = state; }
+  bool is_destroyed() const UIW_REQUIRES(g_registry_lock) { return state_ == CmState::destroyed; }
+  bool is_removed() const UIW_REQUIRES(g_registry_lock) { return removed_; }
   // Does nothing after the id has been torn down.
-  void report(CmEventType event, int status, const CmEventParameters& parameters = {});
-  void count_reported(const CmEvent& event);
-  Detached destroy();
+  void report(CmEventType event, int status, const CmEventParameters& parameters = {}) UIW_REQUIRES(g_registry_lock);
+  void count_reported(const CmEvent& event) UIW_REQUIRES(g_registry_lock);
+  Detached destroy() UIW_REQUIRES(g_registry_lock);
 
-  // Called without the lock. False, and nothing has changed, if the id is in another state.
-  bool exchange_state(CmState from, CmState to);
+  // False, and nothing has changed, if the id is in another state.
+  bool exchange_state(CmState from, CmState to) UIW_EXCLUDES(g_registry_lock);
   static void tear_down(Detached detached);
 
-  // In the child of a fork, with the registry's lock held: an id without a connection is the child's too, and any other
-  // stays the parent's. What is not to be destroyed here goes into `left`.
-  void inherit(std::vector<std::shared_ptr<void>>& left);
-  bool is_left_to_parent() const { return left_to_parent_; }
+  // In the child of a fork: an id without a connection is the child's too, and any other stays the parent's. What is
+  // not to be destroyed here goes into `left`.
+  void inherit(std::vector<std::shared_ptr<void>>& left) UIW_REQUIRES(g_registry_lock);
+  bool is_left_to_parent() const UIW_REQUIRES(g_registry_lock) { return left_to_parent_; }
   // To be called when the parent has ended: takes the number of a substitute port, by which callers find the socket.
   // Takes the command lock.
   void announce();
@@ -108,7 +109,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
 
  private:
   class Resolution;
-  Detached detach();
+  Detached detach() UIW_REQUIRES(g_registry_lock);
   int begin_resolution(const CmRoute::Ends& before, std::chrono::milliseconds patience);
   bool resolution_goes_on(Resolution& resolution);
 
@@ -116,9 +117,9 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   Mutex command_mutex_;
   CmRoute route_;
   CmEventSource events_;
-  CmState state_ = CmState::idle;
-  bool removed_ = false;  // its device has been removed
-  bool left_to_parent_ = false;
+  CmState state_ UIW_GUARDED_BY(g_registry_lock) = CmState::idle;
+  bool removed_ UIW_GUARDED_BY(g_registry_lock) = false;  // its device has been removed
+  bool left_to_parent_ UIW_GUARDED_BY(g_registry_lock) = false;
   CmConnection connection_;
   CmListener listener_;
   CmGroups groups_;

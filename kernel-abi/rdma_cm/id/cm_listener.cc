@@ -15,6 +15,7 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_connection.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/process/cm_loop.h"
 
@@ -26,7 +27,7 @@ int CmListener::listen(int backlog) {
     if (!id_.exchange_state(CmState::addr_bound, CmState::listen)) return EINVAL;
   }
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     backlog_ = backlog;
   }
   CmRoute& route = id_.route();
@@ -47,7 +48,7 @@ int CmListener::listen(int backlog) {
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (error == 0)
     listener_ = std::move(listener);
   else
@@ -58,13 +59,13 @@ int CmListener::listen(int backlog) {
 int CmListener::move() {
   int backlog;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     backlog = std::max(backlog_, 1);
   }
   std::shared_ptr<provider::Listener> listener;
   if (const int error = listen_on(id_.route().take_socket(), backlog, listener); error != 0) return error;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     std::swap(listener_, listener);
   }
   return 0;  // without the lock the former listener closes its socket
@@ -76,7 +77,7 @@ class CmListener::CallerWatch final : public provider::CmLoop::Handler {
  public:
   CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}
   void ready(std::uint32_t) override {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (!watched_) return;
     stop();
     if (const auto channel = channel_.lock()) channel->announce_caller();
@@ -115,7 +116,7 @@ void CmListener::watch_for_caller() {
 int CmListener::go_on() {
   int socket, backlog;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (caller_watch_ != nullptr) caller_watch_->stop();
     caller_watch_.reset();
     socket = std::exchange(inherited_socket_, -1);
@@ -135,7 +136,7 @@ int CmListener::go_on() {
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   listener_ = std::move(listener);
   return 0;
 }
@@ -150,7 +151,7 @@ int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Lis
 
 // True also if a request will be refused for another reason.
 bool CmListener::has_room() {
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   return backlog_ > 0 || id_.state() != CmState::listen || id_.is_removed();
 }
 
@@ -163,7 +164,7 @@ void CmListener::requested(std::shared_ptr<provider::Call> call, const provider:
       CmEvents event(1);
       CmRegistry& registry = CmRegistry::instance();
       std::shared_ptr<CmId> child;  // declared here so that it is destroyed without the lock
-      const LockGuard lock(registry.mutex());
+      const LockGuard lock(g_registry_lock);
       if (id_.state() == CmState::listen && !id_.is_removed() && backlog_ > 0) {
         child = registry.create_id_locked(id_.events().channel(), {0, id_.route().port_space(), id_.route().qp_type()});
         try {

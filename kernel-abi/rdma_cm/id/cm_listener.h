@@ -2,8 +2,8 @@
 // A listening id: it creates a new id for each incoming call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE
 // cma_ib_req_handler).
 //
-// It is part of a CmId, which owns it; the provider keeps a weak reference through the id. Members need the registry's
-// lock; listen() is called with the id's command lock held, requested() on any thread.
+// It is part of a CmId, which owns it; the provider keeps a weak reference through the id. listen() is called with the
+// id's command lock held, requested() on any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernel-abi/rdma_cm/cm_channel.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/connect/call.h"
 #include "provider/connect/listener.h"
 #include "provider/process/device.h"
@@ -32,20 +33,19 @@ class CmListener final : public provider::ListenObserver {
   void requested(std::shared_ptr<provider::Call> call, const provider::CallParameters& peer) override;
   bool has_room() override;
 
-  // The program has fetched a CONNECT_REQUEST, so there is room for another one. Called with the registry's lock held.
-  void count_reported() { ++backlog_; }
+  // The program has fetched a CONNECT_REQUEST, so there is room for another one.
+  void count_reported() UIW_REQUIRES(g_registry_lock) { ++backlog_; }
   // What remains to be destroyed, without the lock held.
   struct Detached {
     std::shared_ptr<provider::Listener> listener;
     int inherited_socket;  // the caller closes it, if it is not -1
   };
-  Detached detach();
+  Detached detach() UIW_REQUIRES(g_registry_lock);
 
   // In the child of a fork: keeps only the socket. Returns the parent's listener, which is not to be destroyed.
-  std::shared_ptr<provider::Listener> inherit();
+  std::shared_ptr<provider::Listener> inherit() UIW_REQUIRES(g_registry_lock);
   // To be called when the parent has ended: until the program uses the channel, it becomes readable when a peer calls.
-  // Called with the registry's lock held.
-  void watch_for_caller();
+  void watch_for_caller() UIW_REQUIRES(g_registry_lock);
   // Listens on the socket that the parent has left, if there is one. 0 or an errno. Called with the id's command lock
   // held.
   int go_on();
@@ -55,13 +55,13 @@ class CmListener final : public provider::ListenObserver {
   int listen_on(int socket, int backlog, std::shared_ptr<provider::Listener>& listener);
   void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Call>& call,
              const sockaddr_storage& local, const provider::DeviceInfo& device, const provider::CallParameters& peer,
-             CmEvents& event);
+             CmEvents& event) UIW_REQUIRES(g_registry_lock);
 
   CmId& id_;
-  int backlog_ = 0;  // how many more CONNECT_REQUEST events may be queued
-  std::shared_ptr<provider::Listener> listener_;
-  int inherited_socket_ = -1;
-  std::shared_ptr<CallerWatch> caller_watch_;
+  int backlog_ UIW_GUARDED_BY(g_registry_lock) = 0;  // how many more CONNECT_REQUEST events may be queued
+  std::shared_ptr<provider::Listener> listener_ UIW_GUARDED_BY(g_registry_lock);
+  int inherited_socket_ UIW_GUARDED_BY(g_registry_lock) = -1;
+  std::shared_ptr<CallerWatch> caller_watch_ UIW_GUARDED_BY(g_registry_lock);
 };
 
 }  // namespace uiw::kernel_abi

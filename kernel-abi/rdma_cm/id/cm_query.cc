@@ -11,8 +11,8 @@
 
 #include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
-#include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/cm_roce.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/process/device.h"
 
 namespace uiw::kernel_abi {
@@ -102,7 +102,7 @@ int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attr
   bool has_stream;
   std::optional<RoceAgreement> agreement;
   {
-    const LockGuard lock(CmRegistry::instance().mutex());
+    const LockGuard lock(g_registry_lock);
     if (id.state() == CmState::listen) return EINVAL;
     has_stream = id.connection().has_stream();
     agreement = id.connection().agreement();

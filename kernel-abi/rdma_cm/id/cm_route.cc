@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/neighbour.h"
@@ -74,7 +75,7 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   if (fd == -EADDRINUSE && port_of(address) != 0) return make_substitute_socket(address);
   if (fd < 0) return -fd;
   socket_ = fd;
-  const LockGuard lock(CmRegistry::instance().mutex());
+  const LockGuard lock(g_registry_lock);
   if (binding_) binding_->address = bound;
   set_port(source_, port_of(bound));
   return 0;
@@ -108,15 +109,20 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
 // Two ids of one process must not share a port, although their sockets, which all have SO_REUSEADDR, could.
 int CmRoute::claim(const CmBinding& binding) {
   CmRegistry& registry = CmRegistry::instance();
-  const LockGuard lock(registry.mutex());
+  const LockGuard lock(g_registry_lock);
   const int error = port_of(binding.address) != 0 ? registry.check_port(*this, binding) : 0;
   if (error == 0) binding_ = binding;
   return error;
 }
 
 int CmRoute::claim_to_listen() {
-  if (!reuse_address_ || !binding_) return 0;
-  CmBinding alone = *binding_;
+  if (!reuse_address_) return 0;
+  CmBinding alone;
+  {
+    const LockGuard lock(g_registry_lock);
+    if (!binding_) return 0;
+    alone = *binding_;
+  }
   alone.reuse = false;
   const int error = claim(alone);
   if (error == 0) reuse_address_ = false;

@@ -3,8 +3,8 @@
 // is bound to it; and the options for these (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route).
 //
 // It is part of a CmId and has its locks: functions that change something are called with the id's command lock held.
-// Other ids read the binding, so it is read and written with the registry's lock, which the functions take unless a
-// comment says otherwise. The route owns the socket until take_socket() or detach() gives it away.
+// Other ids read the binding, so it needs the registry's lock. The route owns the socket until take_socket() or
+// detach() gives it away.
 //
 // Functions that return int return 0 or an errno, unless a comment says otherwise.
 #pragma once
@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "kernel-abi/rdma_cm/cm_roce.h"
+#include "kernel-abi/rdma_cm/registry_lock.h"
 #include "provider/connect/rdma_port.h"
 #include "provider/process/device.h"
 #include "provider/process/shown/port_counters.h"
@@ -102,24 +103,23 @@ class CmRoute {
   // Also changes an existing socket.
   int set_family_only(bool value);
 
-  // With the registry's lock held.
-  const std::optional<CmBinding>& binding() const { return binding_; }
-  void release_binding() { binding_.reset(); }
-  void set_reuse_address(bool value);
-  void set_binding_v6only(bool value);
+  const std::optional<CmBinding>& binding() const UIW_REQUIRES(g_registry_lock) { return binding_; }
+  void release_binding() UIW_REQUIRES(g_registry_lock) { binding_.reset(); }
+  void set_reuse_address(bool value) UIW_REQUIRES(g_registry_lock);
+  void set_binding_v6only(bool value) UIW_REQUIRES(g_registry_lock);
   // Frees the port. The caller closes the socket, if it is not -1, and destroys the RDMA port without the lock held.
   struct Detached {
     int socket;
     std::shared_ptr<provider::RdmaPort> rdma_port;
   };
-  Detached detach();
+  Detached detach() UIW_REQUIRES(g_registry_lock);
 
  private:
   RocePath make_path(const provider::DeviceInfo& device) const;
   int bind_locally(sockaddr_storage address);
   int bind_ib(sockaddr_storage& address);
   int bind_ip(sockaddr_storage& address);
-  int claim(const CmBinding& binding);
+  int claim(const CmBinding& binding) UIW_EXCLUDES(g_registry_lock);
   int claim_pseudo_port(sockaddr_storage& address);
   int hold_number();
   int make_socket(const sockaddr_storage& address);
@@ -141,7 +141,7 @@ class CmRoute {
   bool lacks_number_ = false;  // the number is still the parent's
   bool reuse_address_ = false;
   std::optional<bool> family_only_;
-  std::optional<CmBinding> binding_;
+  std::optional<CmBinding> binding_ UIW_GUARDED_BY(g_registry_lock);
 };
 
 // True for the port space UDP in the RoCE view: there is no connection, but the service's queue pair is looked up.

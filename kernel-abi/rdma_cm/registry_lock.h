@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// The registry's lock: for the channels, the ids, their states and their events. It comes behind the command lock of an
+// id, and is never held while a function of provider/ is called.
+#pragma once
+
+#include "base/mutex.h"
+
+namespace uiw::kernel_abi {
+
+inline constinit TableMutex g_registry_lock;
+
+}  // namespace uiw::kernel_abi
