@@ -15,7 +15,7 @@ constexpr std::uint32_t index_of(Stag stag) { return static_cast<std::uint32_t>(
 
 }  // namespace
 
-// Called with the lock held. Waits for the accesses in progress; each lasts no longer than the copy of one segment.
+// Waits for the accesses in progress; each lasts no longer than the copy of one segment.
 void StagTable::unbind(Slot& window, const void* domain) {
   if (window.word.load(std::memory_order_relaxed) == 0) return;
   window.word.store(0, std::memory_order_seq_cst);

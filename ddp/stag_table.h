@@ -203,9 +203,9 @@ class StagTable {
   // Hold the table's lock over a fork.
   void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
   void unlock_after_fork() UIW_RELEASE(mutex_) { mutex_.unlock(); }
-  // In the child of a fork, before the lock is released: clears the counts of accesses by the parent's other threads,
+  // In the child of a fork: clears the counts of accesses by the parent's other threads,
   // which do not exist here.
-  void forget_holders();
+  void forget_holders() UIW_REQUIRES(mutex_);
 
  private:
   static constexpr std::uint32_t kChunk = 1024;
@@ -250,18 +250,18 @@ class StagTable {
   Slot* slot_in(std::uint32_t dense) const;
   std::uint64_t word_of(const Slot* slot) const;
   Slot& slot_at(std::uint32_t dense) const;
-  std::optional<std::uint32_t> take_slot(Use use);
-  std::uint32_t new_stag(std::uint32_t dense);
-  void unbind(Slot& window, const void* domain);
+  std::optional<std::uint32_t> take_slot(Use use) UIW_REQUIRES(mutex_);
+  std::uint32_t new_stag(std::uint32_t dense) UIW_REQUIRES(mutex_);
+  void unbind(Slot& window, const void* domain) UIW_REQUIRES(mutex_);
   Hold hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
                    std::uint64_t length, std::uint32_t rights, const void* stream) const;
 
   std::array<std::uint32_t, 4> round_keys_;
   std::array<std::atomic<Slot*>, kMaxRegions / kChunk> chunks_{};
   mutable TableMutex mutex_;  // held by every function that changes the table
-  std::uint64_t random_;
-  std::uint32_t used_ = 0;
-  std::vector<std::uint32_t> free_;
+  std::uint64_t random_ UIW_GUARDED_BY(mutex_);
+  std::uint32_t used_ UIW_GUARDED_BY(mutex_) = 0;
+  std::vector<std::uint32_t> free_ UIW_GUARDED_BY(mutex_);
 };
 
 // Remembers the slot number of the STag that was used last: a program names the same memory again and again. Not
