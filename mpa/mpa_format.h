@@ -54,8 +54,8 @@ inline void encode(const StartupHeader& header, std::byte* to) {
   store_be<std::uint16_t>(to + 18, header.pd_length);
 }
 
-// Nothing for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. The other reserved
-// flags are ignored (RFC 5044 section 7.1.1).
+// Nothing for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. Reserved flags are
+// ignored (RFC 5044 section 7.1.1).
 inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   if (from.size() < kStartupHeaderSize) return std::nullopt;
   StartupHeader header;

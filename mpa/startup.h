@@ -44,8 +44,8 @@ struct Agreement {
   // that any FPDU will do.
   ReadyToReceive rtr = ReadyToReceive::none;
   PeerKind peer = PeerKind::other;
-  // The peer has asked for FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD NOT send
-  // them, a receiver has to take them; an adapter may then lose its fast path). uiw takes them without asking.
+  // The peer has asked to be sent FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD NOT
+  // send them, a receiver has to take them). uiw takes them from every peer, and asks for none.
   bool long_fpdus = false;
   bool marks = false;   // this side puts markers into what it sends
   bool marked = false;  // what this side receives has markers

@@ -365,28 +365,14 @@ bool Receiver::place(Octets payload) {
   if (payload.empty()) return true;
   if (segment_.target == Target::write) return place_write(payload);
   if (segment_.target != Target::send && segment_.target != Target::read_response) return true;
-  Position& at = position();
-  while (!payload.empty()) {
-    if (at.sge >= segment_.sges.size()) return memory_error();
-    const Sge& sge = segment_.sges[at.sge];
-    const auto take = static_cast<std::uint32_t>(std::min<std::size_t>(payload.size(), sge.length - at.offset));
-    if (take > 0) {
-      const ddp::Access target = rdmap::find(memory_.of(segment_.sge_domain), sge, at.offset, take, ddp::kLocalWrite);
-      if (target.error != ddp::AccessError::none) return memory_error();
-      if (target.memory != ddp::discarded && !guarded_copy(target.memory, payload.data(), take)) return memory_error();
-      payload = payload.subspan(take);
-      at.offset += take;
-    }
-    if (at.offset == sge.length) at = {at.sge + 1, 0};
-  }
-  return true;
+  return scatter(memory_.of(segment_.sge_domain), segment_.sges, position(), payload) || memory_error();
 }
 
 // The element is looked up at each call, since the region may be deregistered between two parts of a segment. If it is,
 // place() reports that.
 MutableOctets Receiver::destination(std::size_t most) {
   if (segment_.target != Target::send && segment_.target != Target::read_response) return {};
-  const Position& at = position();
+  const ScatterPosition& at = position();
   if (at.sge >= segment_.sges.size()) return {};
   const Sge& sge = segment_.sges[at.sge];
   const auto size = static_cast<std::uint32_t>(std::min<std::size_t>(most, sge.length - at.offset));
@@ -397,7 +383,7 @@ MutableOctets Receiver::destination(std::size_t most) {
 }
 
 Receiver::Verdict Receiver::placed(std::size_t octets, std::size_t offset, std::size_t total) {
-  Position& at = position();
+  ScatterPosition& at = position();
   at.offset += static_cast<std::uint32_t>(octets);
   if (at.offset == segment_.sges[at.sge].length) at = {at.sge + 1, 0};
   return offset + octets == total ? end_segment() : Verdict::go_on;

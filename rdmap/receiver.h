@@ -17,6 +17,7 @@
 #include "rdmap/connection_rules.h"
 #include "rdmap/rdmap_format.h"
 #include "rdmap/read_queue.h"
+#include "rdmap/scatter_gather.h"
 #include "rdmap/terminate.h"
 #include "rdmap/work.h"
 
@@ -117,12 +118,6 @@ class Receiver final : public mpa::UlpduSink {
   std::optional<ReceiveBuffer> forget_message();
 
  private:
-  // A position in the elements of a message.
-  struct Position {
-    std::size_t sge = 0;
-    std::uint32_t offset = 0;
-  };
-
   bool peer_is_uiw() const { return reads_->peer.load(std::memory_order_relaxed) == mpa::PeerKind::uiw; }
   // Must be called before the consumer can know of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
@@ -143,7 +138,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict take_request(Octets ulpdu, std::size_t total,
                        const std::variant<ReadRequest, SharedReads::AtomicInbound>& request, bool ready_to_receive);
   bool place(Octets payload);
-  Position& position() { return segment_.target == Target::send ? message_.at : read_at_; }
+  ScatterPosition& position() { return segment_.target == Target::send ? message_.at : read_at_; }
   bool place_write(Octets payload);
   bool memory_error();
   Verdict end_segment();
@@ -172,7 +167,7 @@ class Receiver final : public mpa::UlpduSink {
     Control control;
     std::uint32_t word = 0;  // the STag to invalidate, or the immediate data
     std::uint32_t received = 0;
-    Position at;
+    ScatterPosition at;
     ReceiveBuffer buffer;
   };
   // The last RDMA Write. Immediate Data that directly follows reports its length.
@@ -192,7 +187,7 @@ class Receiver final : public mpa::UlpduSink {
   bool rtr_read_ = false;  // the first message was a Read as ready-to-receive message
   std::atomic<bool> peer_waits_{false};
   Segment segment_;
-  Position read_at_;  // in the oldest read of ours; a Send may arrive between two segments of its Read Response
+  ScatterPosition read_at_;  // in the oldest read of ours; a Send may arrive between two segments of its Read Response
   Message message_;
   Write write_;
   std::uint32_t writes_ = 0;  // Writes that are complete, modulo 2^32

@@ -19,9 +19,9 @@ namespace {
 constexpr std::uint8_t kNodeTypeCa = 1;  // enum rdma_node_type of the kernel
 constexpr std::uint8_t kNodeTypeRnic = 4;
 constexpr std::uint32_t kPort = 1;  // devices have one port
-// rdma_cm's node is reported with device number 0, which means none to librdmacm, as without netlink. The number of the
-// node is that of /dev/null: if librdmacm could not open the node, it would look for another one by the number, find
-// /dev/null itself, and lose the error.
+// The node of rdma_cm is reported with device number 0, which librdmacm takes as "unknown". Its real number is that of
+// /dev/null: if librdmacm could not open the node, it would look for that number, open /dev/null itself, and lose the
+// error.
 constexpr std::uint64_t kNoDevice = 0;
 
 // Attributes that are newer than the headers of older releases.

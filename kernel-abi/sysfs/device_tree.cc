@@ -123,7 +123,7 @@ const char* device_tree_root(bool rescan) {
     if (s.scanned && s.scanned_as == user) return s.root;
   }
 
-  // The provider is called without our lock, since it has its own lock order over fork.
+  // Without our lock: the handlers of fork take the locks of the provider first, and this one after them.
   const provider::LoadedSettings& settings = provider::settings();
   std::vector<provider::DeviceInfo> devices;
   if (settings.error.empty()) devices = provider::enumerate_devices();

@@ -30,17 +30,17 @@ constexpr char kComment[] =
     "Written by uiw. The headers of IP and TCP are made up: a packet is what the process gave to the connection, or "
     "took from it, at a time, also where it went through shared memory.";
 
-// Locks of the file far behind its octets: one for its start, and those of try_lock().
+// Locked octets far behind the data: one for the start of the file, and those of try_lock().
 constexpr off_t kStartLock = off_t{1} << 61;
 constexpr off_t kNumberedLocks = off_t{1} << 62;
 constexpr off_t lock_of(std::uint64_t number) { return kNumberedLocks + static_cast<off_t>(number >> 2); }
 
-// How often the end of a file is looked at that others change all the time.
+// How often to look for the end of a file that others keep changing.
 constexpr int kMostLooks = 3;
 
 // These make bare system calls: some of libc's functions are cancellation points or hooked by uiw's preload library.
 
-// A lock of the open file description, so that of a process, and not of a thread.
+// By locks of the open file description, which belong to the process and not to a thread.
 int lock_octet(int fd, off_t at, short type, bool waits) {
   struct flock lock {};
   lock.l_type = type;
@@ -50,13 +50,13 @@ int lock_octet(int fd, off_t at, short type, bool waits) {
   return ::syscall(SYS_fcntl, fd, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock) == 0 ? 0 : errno;
 }
 
-// Negative if it cannot be told.
+// Negative on failure.
 off_t size_of(int fd) {
   struct stat st {};
   return ::fstat(fd, &st) == 0 ? st.st_size : -1;
 }
 
-// Whether there are so many octets at this place of the file.
+// Reads octets at this offset. False if there are fewer.
 bool read_at(int fd, off_t at, void* octets, std::size_t size) {
   return ::syscall(SYS_pread64, fd, octets, size, at) == static_cast<long>(size);
 }
@@ -71,8 +71,8 @@ bool ends_with_block(int fd, off_t end) {
           start.length == length);
 }
 
-// Where the part of a packet begins that ends at `end`: behind all whole blocks. `end` if there is none. A block has
-// ended at `known`, unless somebody has emptied the file since then.
+// The offset of the partial packet that ends at `end`, after all whole blocks; `end` if there is none. A block ended at
+// `known`, unless somebody has emptied the file since then.
 off_t begin_of_part(int fd, off_t known, off_t end) {
   off_t at = known <= end && ends_with_block(fd, known) ? known : 0;
   pcapng::BlockStart start{};
@@ -94,7 +94,7 @@ bool write_at(int fd, off_t at, const void* octets, std::size_t size) {
   return written;
 }
 
-// Makes a block that readers skip of the octets from `begin` to `end`, which nobody writes any more.
+// Turns the octets from `begin` to `end`, which nobody writes any more, into a block that readers skip.
 void skip(int fd, off_t begin, off_t end) {
   const off_t size = end - begin;
   if (size >= off_t{pcapng::kSmallestBlock} && size % off_t{pcapng::kAlignment} == 0) {
@@ -102,22 +102,22 @@ void skip(int fd, off_t begin, off_t end) {
     if (write_at(fd, end - off_t{sizeof start.length}, &start.length, sizeof start.length))
       write_at(fd, begin, &start, sizeof start);
   } else if (size > 0 && size_of(fd) == end) {
-    // There is no block of this size. A killed process leaves so little only where a page of the file ends there.
+    // No block is so small. A killed process leaves so little only in front of a page boundary of the file.
     ::syscall(SYS_ftruncate, fd, begin);
   }
 }
 
-// Returns when no write is under way that had begun before: as writes do, changing the times of a file waits for the
-// lock of its inode. False where that is not possible.
+// Returns after all writes that had begun before: like a write, changing the times of a file waits for the lock of its
+// inode. False if that is not possible.
 bool wait_for_writes(int fd) { return ::syscall(SYS_utimensat, fd, nullptr, nullptr, 0) == 0; }
 
-// Looks for a part of a packet at the end of the file, unless the file has the size `known`, where a block has ended,
-// and lets readers skip it. Returns the size of the file.
+// Turns a partial packet at the end of the file into a block that readers skip. Nothing is done if the file has the
+// size `known`, where a block has ended. Returns the size of the file.
 off_t mend_end(int fd, off_t known) {
   off_t end = size_of(fd);
   for (int looks = 0; looks < kMostLooks; ++looks) {
     if (end == known || ends_with_block(fd, end) || !wait_for_writes(fd)) return end;
-    // If the file has grown, a process was writing, which has looked at the end before.
+    // If the file has grown, another process has written, and has checked the end before.
     const off_t seen = std::exchange(end, size_of(fd));
     if (end != seen) continue;
     skip(fd, begin_of_part(fd, known, end), end);
@@ -126,7 +126,7 @@ off_t mend_end(int fd, off_t known) {
   return end;
 }
 
-// Writes the start of an empty file. 0, or an errno: EBADMSG if the file has another start, or is no file.
+// Writes the start of the file if that is empty. 0, or an errno: EBADMSG if it begins otherwise, or is no regular file.
 int write_start(int fd) noexcept try {
   const std::vector<std::byte> start = pcapng::encode_start(std::string("uiw ") + kVersion, kComment);
   struct stat st {};
@@ -146,7 +146,7 @@ int write_start(int fd) noexcept try {
 }  // namespace
 
 int CaptureBlocks::open(const char* path) noexcept {
-  // A FIFO that nobody reads would be waited for.
+  // O_NONBLOCK, since opening a FIFO would wait for a reader.
   constexpr int kFlags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const int fd =
       DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600)), "the capture");
@@ -195,9 +195,9 @@ int CaptureBlocks::write(std::size_t size) {
   known_ = ::lseek(fd_, 0, SEEK_CUR);
   const off_t begin = known_ - off_t{written};
   const bool whole = static_cast<std::size_t>(written) == size;
-  // This write may have waited for that of a process that was killed then.
+  // This write may have waited for that of a process that was killed meanwhile.
   const bool behind_part = begin != end && !ends_with_block(fd_, begin);
-  // Nothing is mended on file systems that do not tell where O_APPEND has put the block.
+  // Nothing is repaired on file systems that do not tell where O_APPEND has put the block.
   if ((behind_part || !whole) && is_own(begin, static_cast<std::size_t>(written))) {
     if (behind_part) skip(fd_, begin_of_part(fd_, known, begin), begin);
     if (!whole) skip(fd_, begin, known_);
@@ -205,7 +205,7 @@ int CaptureBlocks::write(std::size_t size) {
   return whole ? 0 : ENOSPC;
 }
 
-// Whether `size` octets of the block are at this place.
+// Whether `size` octets of the block are at this offset.
 bool CaptureBlocks::is_own(off_t begin, std::size_t size) const {
   std::array<std::byte, sizeof(pcapng::PacketStart)> found;
   const std::size_t compared = std::min(size, found.size());

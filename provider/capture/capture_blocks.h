@@ -2,9 +2,9 @@
 // A file of pcapng blocks to which any number of processes append: each writes a whole block by one call of write(2),
 // and Linux does not mix these.
 //
-// A process that is killed while it writes leaves a part of a block, behind which nothing could be read. So the end of
-// the file is looked at before each block, unless nobody else has written, and a part is made a block that readers
-// skip. This happens in place: it does no harm to what another process appends meanwhile, nor if two of them do it.
+// A process that is killed while it writes leaves a partial block, behind which nothing could be read. So the end of
+// the file is checked before each block, unless nobody else has written, and a partial block is turned in place into
+// one that readers skip. This does no harm to what other processes append meanwhile, nor if two processes do it.
 //
 // Thread-safe. Errors are numbers of errno.
 #pragma once
@@ -23,25 +23,25 @@ namespace uiw::provider {
 
 class CaptureBlocks {
  public:
-  // The largest block in octets: the largest IP packet and what pcapng adds.
+  // The largest block in octets: the largest IP packet and what pcapng adds to it.
   static constexpr std::size_t kMostBlock = 65536 + 128;
 
-  // Opens the file, and makes it if it is not there. A descriptor, or a negative errno: EBADMSG if the file is
-  // something else than a capture of this release.
+  // Opens the file, or creates it. Returns a descriptor, or a negative errno: EBADMSG if the file is something else
+  // than a capture of this release.
   static int open(const char* path) noexcept;
 
-  // The descriptor becomes this object's.
+  // Takes ownership of the descriptor.
   explicit CaptureBlocks(int fd) : fd_(fd) {}
   ~CaptureBlocks();
   CaptureBlocks(const CaptureBlocks&) = delete;
   CaptureBlocks& operator=(const CaptureBlocks&) = delete;
 
   // Appends one block of `size` octets, at most kMostBlock. 0, or an errno: then readers see nothing of the block.
-  // EFAULT: some of its octets are in memory that cannot be read. Does not change errno. A file that somebody has
-  // emptied gets its start again.
+  // EFAULT: some of its octets are in memory that cannot be read. Does not change errno. If somebody has emptied the
+  // file, writes its start again.
   int append(std::span<const iovec> block, std::size_t size) noexcept;
 
-  // Locks by which processes agree: each is held by one object at most, and let go when its process ends. False if
+  // Locks between processes: each is held by at most one object, and is released when its process ends. False if
   // another one holds it.
   bool try_lock(std::uint64_t number) noexcept;
   void unlock(std::uint64_t number) noexcept;

@@ -98,7 +98,7 @@ inline std::vector<std::byte> encode_start(std::string_view application, std::st
   return start;
 }
 
-// What precedes and follows the octets of a packet, of which the file has `captured` of `size` octets.
+// What surrounds the octets of a packet in the file. `captured` of its `size` octets are there.
 struct PacketStart {
   std::uint32_t type = kEnhancedPacket;
   std::uint32_t block_length;

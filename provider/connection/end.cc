@@ -225,8 +225,8 @@ void Connection::peer_left(bool broken) {
   const LockGuard lock(locks.send);
   // An initiator that has closed before its first message calls again.
   if (!session_->rules.initiator && !session_->established) return abandon(true);
-  // No message has arrived and no work is posted: the peer may have found out that this is not the queue pair that it
-  // wants.
+  // Nothing has been exchanged, and no work is posted. The peer may have found out that it wants another queue pair, so
+  // this session is dropped.
   const bool untouched = session_->receiver.progress() == rdmap::Progress{} && !session_->receiver.in_message();
   if (session_->rules.initiator && host_->state() == IBV_QPS_RTR && untouched && sends_->empty()) return abandon(true);
   // If the peer has sent FIN, unsignaled work that TCP has taken counts as received.

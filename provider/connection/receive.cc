@@ -196,8 +196,8 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
   }
 }
 
-// Processes octets that were read. The first of them, `filled`, belong to an FPDU of which a part was read before; then
-// comes `rest`. False once the session is over.
+// Processes octets that were read: first `filled` octets, which the deframer has already and which continue an FPDU,
+// then `rest`. False once the session is over.
 bool Connection::take(std::size_t filled, Octets rest) {
   if (filled == 0) return take_octets(rest);
   const mpa::Deframer::Result result = session_->deframer.filled(filled, session_->receiver);

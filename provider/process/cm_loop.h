@@ -99,8 +99,8 @@ class CmLoop {
   // Cancels a timer and destroys its function. A function that is already due may still run.
   void cancel(const Timer& timer);
 
-  // Watches a descriptor until it is closed or unwatch() is called; keeps a weak reference to the handler. 0 or an
-  // errno, also that of start().
+  // Watches a descriptor until it is closed or unwatch() is called; keeps a weak reference to the handler. Starts the
+  // thread. 0 or an errno.
   int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
   void change(int fd, std::uint32_t epoll_events);
   void unwatch(int fd);

@@ -153,8 +153,8 @@ bool DrivenList::rung() const {
   return false;
 }
 
-// Either the peer sees that no thread is awake, or the thread that is about to sleep sees the ring: a peer rings first
-// and looks then.
+// A peer sets its bit and then looks at `asleep`; this end sets `asleep` and then looks at the bits. So one of the two
+// sees the other. Called with the lock held.
 void DrivenList::show_sleepers() {
   for (std::size_t i = 0; i < used_.load(); ++i) {
     if (auto* const word = blocks_[i].load()->word.load()) word->asleep.store(sleepers_ > 0 ? 1 : 0);

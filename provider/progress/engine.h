@@ -70,7 +70,7 @@ class Engine {
   // From now on the octets of this queue pair go through shared memory; its peer has the doorbell. Returns the number
   // by which the peer is to ring, or kNoBell if there is none left. Inside a ReadSection.
   DoorbellPage::Bell begin_sharing(std::uint32_t qp_number);
-  // Waits for events of this socket no longer.
+  // Stops waiting for events of this socket.
   void release(int fd);
   // Waits for events of this socket again, and gets one if it can be read or written now. False if the system has no
   // memory for that.

@@ -300,8 +300,8 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
   }
   // Events of the parent are read, and acknowledged, in the parent.
   if (owner() != Owner::self) return 0;
-  // The program has closed our descriptors without the guard's noticing (base/descriptor.h). It is not known which
-  // events it has read, and nobody would acknowledge the others.
+  // The program has closed our descriptors in a way that the guard (base/descriptor.h) has not seen. Which events it
+  // has read is unknown, so no acknowledgements are awaited.
   if (!is_intact()) return 0;
   // Reads everything and writes back what is not removed. The order stays the same, since the lock keeps other writers
   // out.

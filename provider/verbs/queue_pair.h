@@ -98,14 +98,14 @@ class QueuePair : public Numbered {
   rdmap::SendQueue& sends() { return queues_.sends(); }
   const rdmap::SendQueue& sends() const { return queues_.sends(); }
 
-  // Send requests that one thread collects before it posts them.
+  // A batch: send requests that one thread collects before it posts them.
   class Batch {
    public:
-    // Waits until no other thread has a batch open. False if the calling thread has one open. Releases the lock, the
-    // sender's, while it waits.
+    // Waits until no other thread has a batch open, releasing the sender's lock meanwhile. False if the calling thread
+    // has one open.
     bool await_end(Lock& lock) { return !open_.load(std::memory_order_relaxed) || await_slowly(lock); }
-    // `refused`: the errno of posts in this state, or 0. False if the thread has one open, of which nothing is posted
-    // then.
+    // `refused`: the errno of posts in this state, or 0. False if the thread has one open; then none of its requests is
+    // posted.
     bool begin(Lock& lock, int refused);
     // With the sender's lock.
     void end();

@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "rdmap/atomic.h"
+#include "rdmap/scatter_gather.h"
 
 namespace uiw::rdmap {
 
 namespace {
-
-constexpr std::size_t kMaxPieces = 64;  // in one FPDU; the message continues in the next one
 
 Opcode send_opcode(const SendWork& work) {
   if (work.has_immediate) return work.solicited ? Opcode::send_immediate_solicited : Opcode::send_immediate;
@@ -173,39 +172,6 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
   }
 }
 
-// The memory segments with the next `size` octets of the work in progress; `size` is reduced if there are too many of
-// them. kUnavailable if a part is not registered as it was when the work was posted.
-std::size_t Transmitter::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
-  const SendWork& work = queue_.at(at.sequence);
-  if (work.inlined) {
-    pieces[0] = {queue_.inline_room(at.sequence) + at.offset, size};
-    return 1;
-  }
-  if (work.sges == 1) {
-    const ddp::Access source = find(memory_, *queue_.sge_room(at.sequence), at.offset, size, ddp::kLocalRead);
-    if (source.error != ddp::AccessError::none) return kUnavailable;
-    pieces[0] = {source.memory, size};
-    return 1;
-  }
-  std::size_t count = 0;
-  std::uint32_t left = size, offset = at.offset;
-  for (const Sge& sge : queue_.sges(at.sequence)) {
-    if (left == 0 || count == kMaxPieces) break;
-    if (offset >= sge.length) {
-      offset -= sge.length;
-      continue;
-    }
-    const std::uint32_t take = std::min(sge.length - offset, left);
-    const ddp::Access source = find(memory_, sge, offset, take, ddp::kLocalRead);
-    if (source.error != ddp::AccessError::none) return kUnavailable;
-    pieces[count++] = {source.memory, take};
-    offset = 0;
-    left -= take;
-  }
-  size -= left;
-  return count;
-}
-
 // The payload of the segment. Too many small memory segments end the FPDU early.
 std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
@@ -214,7 +180,7 @@ std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegme
     return 1;
   }
   std::uint32_t size = segment.payload;
-  const std::size_t count = gather(at, size, pieces);
+  const std::size_t count = gather(memory_, queue_, at.sequence, at.offset, size, pieces);
   if (size != segment.payload) {
     segment.payload = size;
     segment.last = false;

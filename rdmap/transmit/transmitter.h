@@ -222,11 +222,8 @@ class Transmitter {
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
                       std::uint32_t offset, std::uint32_t left);
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
-  // The number of pieces, or kUnavailable. (A std::optional would go through memory here, and the processor waits where
-  // two small stores are loaded as one.)
-  static constexpr std::size_t kUnavailable = ~std::size_t{0};
+  // The number of pieces, or kUnavailable (rdmap/scatter_gather.h).
   std::size_t payload(const Cursor& at, Segment& segment, MemorySegment* pieces);
-  std::size_t gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces);
 
   // ---- terminated_work.cc ----
   std::optional<std::uint64_t> find_write(const ddp::TaggedHeader& header, std::uint64_t payload) const;

@@ -32,7 +32,7 @@ constinit RealFunction<ssize_t(int, const msghdr*, int)> real_sendmsg("sendmsg")
 constinit RealFunction<int(int, const sockaddr*, socklen_t)> real_bind("bind");
 constinit RealFunction<int(int, int)> real_listen("listen");
 
-// Limit of a request in several pieces; libnl and libmnl send one piece.
+// The longest request that is taken from several iovecs; libnl and libmnl use one.
 constexpr size_t kLongestInPieces = 8192;
 
 int call_socket(int domain, int type, int protocol) {

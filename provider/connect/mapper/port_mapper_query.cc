@@ -34,8 +34,8 @@ constexpr std::array<milliseconds, 4> kPauses{milliseconds{50}, milliseconds{100
                                               milliseconds{150}};
 static_assert(std::accumulate(kPauses.begin(), kPauses.end(), milliseconds{0}) == kMapperPatience);
 
-// How long the answer of a host is remembered. Linux sends a host only about one ICMP message a second, so more
-// questions would wait in vain. A host that was silent is asked again once its administrator can have changed that.
+// How long the refusal or the silence of a host is remembered. Linux sends a host only about one ICMP message a second,
+// so asking sooner would be in vain. After 30 s the administrator of a silent host may have changed something.
 constexpr milliseconds kRefusalStands{1000}, kSilenceStands{30'000};
 
 // Hosts without a mapper. If there is no room, a host replaces the one that would be forgotten next.

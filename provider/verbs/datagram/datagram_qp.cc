@@ -18,6 +18,7 @@
 #include "provider/verbs/fork.h"
 #include "provider/verbs/inventory_source.h"
 #include "provider/verbs/qp/qp_attributes.h"
+#include "rdmap/scatter_gather.h"
 
 namespace uiw::provider {
 
@@ -27,33 +28,6 @@ std::size_t most_octets(const DeviceInfo& device) { return std::size_t{128} << p
 
 // RoCE has no service levels. mlx5 adapters report there which kind of packet has arrived, and UCX checks it.
 constexpr std::uint8_t kRoceV2 = 8, kIpv6Packet = kRoceV2 | 1, kIpv4Packet = kRoceV2 | 2;
-
-// Writes octets to the elements of a receive, one after the other.
-class Scatter {
- public:
-  Scatter(const ddp::Accessor& memory, const rdmap::ReceiveBuffer& buffer)
-      : memory_(memory.of(buffer.domain)), buffer_(buffer) {}
-  // False if the memory may not be written to. The octets must fit.
-  bool put(const std::byte* from, std::size_t size) {
-    while (size > 0) {
-      const rdmap::Sge& sge = buffer_.sges[element_];
-      const std::size_t part = std::min<std::size_t>(size, sge.length - offset_);
-      const ddp::Access to = rdmap::find(memory_, sge, offset_, part, ddp::kLocalWrite);
-      if (to.error != ddp::AccessError::none) return false;
-      if (to.memory != ddp::discarded && !guarded_copy(to.memory, from, part)) return false;
-      from += part;
-      size -= part;
-      offset_ += part;
-      if (offset_ == sge.length) ++element_, offset_ = 0;
-    }
-    return true;
-  }
-
- private:
-  const ddp::Accessor memory_;
-  const rdmap::ReceiveBuffer& buffer_;
-  std::size_t element_ = 0, offset_ = 0;
-};
 
 }  // namespace
 
@@ -299,9 +273,10 @@ bool DatagramQp::is_ours(const Gid& to) const {
 rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const {
   if (buffer.length < kGrhSize + arrival.payload.size()) return rdmap::Status::local_length;
   const Grh grh = grh_of(arrival.from, arrival.to, arrival.ip, arrival.payload.size() + kDatagramOverhead);
-  Scatter scatter(queues_.memory(), buffer);
+  const ddp::Accessor memory = queues_.memory().of(buffer.domain);
+  rdmap::ScatterPosition at;
   const bool placed =
-      scatter.put(grh.data(), grh.size()) && scatter.put(arrival.payload.data(), arrival.payload.size());
+      rdmap::scatter(memory, buffer.sges, at, grh) && rdmap::scatter(memory, buffer.sges, at, arrival.payload);
   return placed ? rdmap::Status::success : rdmap::Status::local_protection;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs for datagrams (IBV_QPT_UD) of the RoCE view. Nothing connects them: what is posted goes to the UDP socket
-// of the port that their number names, and completes when the kernel has it; what arrives there is placed into a posted
-// receive, or dropped.
+// Queue pairs for datagrams (IBV_QPT_UD) of the RoCE view. They have no connection: what is posted goes to the UDP
+// socket of the port that their number names, and completes when the kernel has it; what arrives there is placed into a
+// posted receive, or dropped.
 //
-// There is no stream. Locks: the receiver's, then the sender's, as for Qp; the attributes change with both. The port of
-// datagrams holds its own while it calls deliver() or may_send().
+// Locks: the receiver's, then the sender's, as for Qp; the attributes change with both held. The datagram port holds
+// its own lock while it calls deliver() or may_send().
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "base/guarded_copy.h"
 #include "mpa/crc32c.h"
@@ -12,6 +13,7 @@
 #include "provider/progress/io_scratch.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/datagram/address_handle.h"
+#include "rdmap/scatter_gather.h"
 
 namespace uiw::provider {
 
@@ -47,16 +49,14 @@ void DatagramSender::address(std::uint64_t sequence, const ibv_ah* handle, std::
 }
 
 // Copies the message, so that the CRC is right for the octets that go out even if the program changes them meanwhile.
-bool DatagramSender::gather(std::uint64_t sequence, std::byte* to) {
-  const rdmap::SendWork& work = sends_.at(sequence);
-  if (work.inlined) {
-    std::memcpy(to, sends_.inline_room(sequence), work.length);
-    return true;
-  }
-  for (const rdmap::Sge& sge : sends_.sges(sequence)) {
-    const ddp::Access from = rdmap::find(queues_.memory(), sge, 0, sge.length, ddp::kLocalRead);
-    if (from.error != ddp::AccessError::none || !guarded_copy_unordered(to, from.memory, sge.length)) return false;
-    to += sge.length;
+bool DatagramSender::copy_out(std::uint64_t sequence, std::byte* to) {
+  rdmap::MemorySegment pieces[rdmap::kMaxPieces];
+  std::uint32_t size = sends_.at(sequence).length;
+  const std::size_t count = rdmap::gather(queues_.memory(), sends_, sequence, 0, size, pieces);
+  if (count == rdmap::kUnavailable || size != sends_.at(sequence).length) return false;
+  for (const rdmap::MemorySegment& piece : std::span(pieces, count)) {
+    if (!guarded_copy_unordered(to, piece.data, piece.size)) return false;
+    to += piece.size;
   }
   return true;
 }
@@ -76,7 +76,7 @@ rdmap::Status DatagramSender::encode_work(std::uint64_t sequence, std::uint32_t 
   header.msn = static_cast<ddp::Msn>(++msn_);
   const DatagramHeaderOctets octets = encode(header);
   std::memcpy(to.data(), octets.data(), octets.size());
-  if (!gather(sequence, to.data() + octets.size())) return rdmap::Status::local_protection;
+  if (!copy_out(sequence, to.data() + octets.size())) return rdmap::Status::local_protection;
   const std::size_t covered = octets.size() + work.length;
   mpa::Crc32c crc;
   crc.add(to.first(covered));

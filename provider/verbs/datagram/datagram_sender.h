@@ -39,7 +39,7 @@ class DatagramSender {
   };
   Destination& destination(std::uint64_t sequence) { return destinations_[sequence % sends_.depth()]; }
   rdmap::Status encode_work(std::uint64_t sequence, std::uint32_t own_qkey, MutableOctets to);
-  bool gather(std::uint64_t sequence, std::byte* to);
+  bool copy_out(std::uint64_t sequence, std::byte* to);
 
   QpIdentity& qp_;
   WorkQueues& queues_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How ibv_send_wr and similar requests become entries of a send queue. Checked is what the manual pages define an errno
-// for. Other errors in a request show when it is processed, and it completes in error.
+// How ibv_send_wr and similar requests become entries of a send queue. The checks are those for which the manual pages
+// define an errno. Other errors in a request show when it is processed, and it completes in error.
 #include <cerrno>
 #include <cstring>
 #include <optional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How send requests are posted: by ibv_post_send, as a batch, or as the bind of a memory window; and whether they are
-// sent at once or with the next posts (provider/progress/send_scheduler.h). Each function takes the sender's lock that
-// it needs, except for those whose heading in qp.h says that it is held.
+// sent at once or with the next posts (provider/progress/send_scheduler.h). Each function takes the sender's lock if it
+// needs it, unless its heading in qp.h says that the lock is held.
 #include "base/mutex.h"
 #include "provider/verbs/qp/qp.h"
 
@@ -19,8 +19,8 @@ namespace uiw::provider {
 
 bool Qp::state_allows_posts() const {
   const ibv_qp_state state = qp_.state.load();
-  // An RNIC has no state RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2). Programs that
-  // see an RNIC post in RTR: the receiver of ib_send_bw sends its credits.
+  // An RNIC has no state RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2). Programs post
+  // before the step to RTS if they see an RNIC: the receiver of ib_send_bw posts its credits in RTR.
   const bool ready = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && manual_ && rnic_);
   return ready || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
@@ -47,8 +47,8 @@ bool Qp::too_late() const {
   if (state == IBV_QPS_ERR) return true;
   const bool running = connection_.runs();
   if (connection_.fin_sent() && !running) return true;
-  // If the stream still runs in SQD, another thread is making the step to SQD now. What is posted now is behind earlier
-  // work, and is sent with it.
+  // If the stream still runs in SQD, another thread is making the step to SQD now. Work that is posted now follows
+  // earlier work and is sent with it.
   return state == IBV_QPS_SQD && !running && connection_.phase() != Connection::Phase::closing && !follows_infiniband();
 }
 
@@ -82,7 +82,7 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   return error;
 }
 
-// Whether what has been posted from `first` on is sent now, or waits for the posts behind it. There must be a stream.
+// Whether the posts from `first` on are sent now, or wait for the next posts. There must be a stream.
 SendScheduler::PostDecision Qp::decide(std::uint64_t first) {
   const std::uint64_t end = sends().tail();
   SendScheduler::PostConditions conditions;
@@ -148,7 +148,7 @@ void Qp::carry_out_local(Lock& lock) {
   const LockGuard receive_lock(connection_.locks.receive);
   {
     const LockGuard send_lock(connection_.locks.send);
-    // A stream that has come meanwhile fails it.
+    // If a stream has been attached meanwhile, it fails this work.
     if (connection_.carries_work() || sends().empty() || sends().head() != culprit) return;
     qp_.state = IBV_QPS_ERR;
     queues_.flush_sends(culprit, sends().at(culprit).status);

@@ -55,7 +55,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   {
-    // What others see of the queue pair is not to vanish before it is counted elsewhere.
+    // The traffic that others see must not vanish before it is counted elsewhere.
     const LockGuard lock(connection_.locks.send);
     connection_.count_traffic(false);
   }
@@ -91,8 +91,8 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
     return EINVAL;
   }
   const int error = queues_.post_receive(requests, bad);
-  // The receives are posted first and the state is checked then. A stream that pauses, and a flush, first store that
-  // and then look at the queue. So one side sees the other.
+  // The receives are posted first, and the state is checked after that. A stream that pauses, and a flush, first store
+  // that and then look at the queue. So at least one side sees the other.
   if (state() == IBV_QPS_ERR) {
     const LockGuard lock(connection_.locks.receive);
     // A stream that has not ended yet flushes them when it ends, after the message in progress.
@@ -117,8 +117,7 @@ void Qp::reset() {
     steps_reached_ = IBV_QPS_UNKNOWN;
     qp_.state = idle();
   }
-  // Not with those locks held: between ibv_start_poll and ibv_end_poll a program holds the consumer's lock, and may
-  // post.
+  // Without those locks: between ibv_start_poll and ibv_end_poll a program holds the consumer's lock, and may post.
   queues_.forget_completions();
 }
 
@@ -141,7 +140,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
 
 int Qp::check(ibv_qp_state from, int to, const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_CUR_STATE) != 0) {
-    // libibverbs says RESET of a new queue pair, also where the adapter says INIT.
+    // libibverbs says RESET for a new queue pair, even if the adapter says INIT.
     const int said = number_in(attributes.cur_qp_state);
     if (said != from && !(said == IBV_QPS_RESET && from == idle())) return EINVAL;
   }
@@ -163,8 +162,8 @@ int Qp::take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attribu
   return 0;
 }
 
-// INIT, RTR and RTS. Where the connection manager has connected already, these steps lead nowhere, even if the stream
-// has ended meanwhile, which is reported in other ways.
+// Steps to INIT, RTR and RTS. If rdma_cm has connected already, they change only the state that the program sees, even
+// if the connection has ended since, of which the program learns otherwise.
 void Qp::advance(ibv_qp_state from, ibv_qp_state to) {
   const LockGuard lock(connection_.locks.send);
   if (steps_reached_ != IBV_QPS_UNKNOWN) {
@@ -231,7 +230,7 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) limit_ord(attributes.max_rd_atomic);
 }
 
-// A stream that has ended shows at once, whatever steps are due.
+// The end of a stream shows at once, whatever steps are due.
 ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_ERR : stepped(); }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {

@@ -82,7 +82,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void lose_connection() override;
   void completion_lost() override;
   bool is_connected();
-  // What the two ends have agreed on, what the peer is known to be, and the ORD of now. Nothing if it is not connected.
+  // What the two ends have agreed on, what the peer is known to be, and the current ORD. Nothing if not connected.
   struct Agreed {
     rdmap::ConnectionRules rules;
     mpa::PeerKind peer;
@@ -91,7 +91,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   std::optional<Agreed> agreed();
   // The attempt of a manual connection that is in progress, if any; attach() needs it.
   std::shared_ptr<manual::Attempt> attempt();
-  // Inside a ReadSection, until which it lives.
+  // To be used inside a ReadSection.
   Connection& connection() { return connection_; }
   // The program exits without having destroyed the queue pair.
   void leave_at_exit();
@@ -99,7 +99,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // lock of the queue pair, which may be the caller's.
   bool delivers_last();
 
-  // ---- As Driven says ----
+  // ---- Driven ----
   // A poll of the program does not wait for a lock. If there is no memory, the connection ends.
   bool progress(Driver driver) noexcept override;
   bool watch_socket(bool watched) override;
@@ -129,14 +129,14 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
   ibv_qp_state idle() const { return rnic_ ? IBV_QPS_INIT : IBV_QPS_RESET; }
   ibv_qp_state shown_state() const;
-  // Whether it keeps to the rules of InfiniBand from RTS on.
+  // Whether it follows the rules of InfiniBand from RTS on.
   bool follows_infiniband() const { return manual_.load(std::memory_order_relaxed) || !rnic_; }
-  // Whether its work fails once it has waited for its peer for too long. rdma_cm's numbers come with the step to RTS.
+  // Whether its work fails after waiting too long for its peer. rdma_cm sets the limits with the step to RTS.
   bool retries() const {
     return manual_.load(std::memory_order_relaxed) ||
            (!rnic_ && steps_reached_.load(std::memory_order_relaxed) == IBV_QPS_UNKNOWN);
   }
-  // The state as the steps of the program have made it.
+  // The state that the program's steps have led to.
   ibv_qp_state stepped() const {
     const ibv_qp_state reached = steps_reached_.load();
     return reached == IBV_QPS_UNKNOWN ? state() : reached;
@@ -149,14 +149,14 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   bool too_late() const;  // whether new work can only complete as flushed
   void push_prepared(std::uint32_t count);
   void send_or_defer(std::uint64_t first, Lock& lock);
-  // Work is not held any more; takes the lock. Where there is no connection to carry it out, local work at the head of
-  // the queue needs none.
+  // SQD is over; takes the lock. Without a connection, local work at the head of the queue is carried out, which needs
+  // none.
   void carry_out_local();
   void carry_out_local(Lock& lock);
   void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept;
   SendScheduler::PostDecision decide(std::uint64_t first);
   void note_return_to_program();  // takes the lock
-  // What the scheduler is told when the program posts or polls. Takes no lock.
+  // The probe policy, from what the program does. Takes no lock.
   SendScheduler::ProbePolicy probe_policy() const;
 
   // ---- qp_connection.cc ----
@@ -184,7 +184,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   }
   // Takes the locks.
   bool make_progress(Driver driver);
-  // The queue pair, or its connection, is about to end: posts that wait are sent. Takes the sender's lock.
+  // The queue pair, or its connection, is about to end: sends posts that wait. Takes the sender's lock.
   void send_posts_before_end();
   bool left_to_poster() const;  // takes no lock
   // RTS to SQD as on InfiniBand: work that is posted from here on waits; and back to RTS.
@@ -200,9 +200,9 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void sent_last() override;
 
   // ---- manual_connection.cc: what a program does that connects with ibv_modify_qp ----
-  // What comes before a step to RTR on RoCE: the way to the peer's GID is looked for, for a second at most. 0, or
-  // ETIMEDOUT, ENETUNREACH or EHOSTUNREACH. For callers in no ReadSection. An argument that the step itself refuses is
-  // no error here.
+  // Looks for the route to the peer's GID, for a second at most, before a step to RTR on RoCE. 0, or ETIMEDOUT,
+  // ENETUNREACH or EHOSTUNREACH. Not to be called inside a ReadSection. An argument that the step itself refuses is no
+  // error here.
   int find_peer(const ibv_qp_attr& attributes) const;
   // INIT to RTR: from here on the two ends look for each other. Returns 0, or an errno and nothing has changed.
   int ready_to_receive(const ibv_qp_attr& attributes, int mask);
@@ -210,7 +210,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void ready_to_send(const ibv_qp_attr& attributes);
   // With the sender's lock.
   std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now);
-  // Starts the time of the oldest entry, `head`, from `now`.
+  // Starts measuring the time of the oldest entry, `head`, at `now`.
   void start_retry_timer(std::uint64_t head, RetryTimer::Clock::time_point now) {
     retry_timer_.work_at(head, now);
     connection_.note_progress(now);
@@ -223,7 +223,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // IBV_QPS_UNKNOWN: no such steps are due. Written with the sender's lock.
   std::atomic<ibv_qp_state> steps_reached_{IBV_QPS_UNKNOWN};
   Connection connection_;
-  // Of the thread that builds a batch.
+  // Used by the thread that builds a batch.
   WorkQueues::Abilities batch_abilities_;
   WorkQueues::Extension extension_;
   std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
@@ -238,7 +238,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
 
 // The queue pair with this number, or null. Inside a ReadSection.
 Qp* find_qp(std::uint32_t number);
-// Each that can be found now, one after the other.
+// Calls `function` for each queue pair that can be found now, one after the other.
 void for_each_qp(const std::function<void(Qp&)>& function);
 
 }  // namespace uiw::provider

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a queue pair is connected and driven, and what the program and its peers do to the connection_. Each function
+// How a queue pair is connected and driven, and what the program and its peers do to the connection. Each function
 // takes the locks that it needs, except for those whose headings in qp.h say which are held.
 
 #include <algorithm>
@@ -48,8 +48,8 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
   rules.marked = agreement.marked;
   rules.shared_octets = attachment.rings != nullptr && !agreement.crc;
   rules.rtr = agreement.rtr;
-  // Whoever sends a greeting is uiw, and so is who offers memory. A caller that takes it says hello all the same: the
-  // other end does not know yet that it has.
+  // A peer that sends a greeting or offers memory is uiw. A caller that accepts the memory still says hello, since the
+  // other end does not know of that yet.
   rules.hello = !rules.manual && agreement.peer == mpa::PeerKind::not_known;
   const bool shown = rules.manual || (attachment.initiator && attachment.rings);
   rules.peer = shown ? mpa::PeerKind::uiw : agreement.peer;
@@ -71,7 +71,7 @@ bool Qp::may_attach(const manual::Attempt* attempt) const {
   const bool manual = attempt != nullptr;
   if (!connection_.is_idle() || stopped_ || manual != manual_ || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
-  // On RoCE a program may connect with a queue pair to which the connection manager does nothing.
+  // On RoCE the program may change the state of the queue pair by itself, before or while rdma_cm connects.
   return qp_.is_reliable() &&
          (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
@@ -86,12 +86,12 @@ std::shared_ptr<manual::Attempt> Qp::attempt() {
   return attempt_;
 }
 
-// `offer`: of the memory that the octets are to go through.
+// `offer`: the memory that the octets are to go through.
 int Qp::share(SharedOffer& offer) {
   try {
     return connection_.share(std::move(offer));
   } catch (const std::bad_alloc&) {
-    // A caller has not said yet that it takes the memory, so the octets stay on TCP.
+    // A caller has not accepted the memory yet, so the octets stay on TCP.
     return connection_.rules().initiator ? 0 : ENOMEM;
   }
 }
@@ -189,8 +189,8 @@ void Qp::completion_lost() {
   connection_.completion_lost();
 }
 
-// True if the peer expects another PSN than this end starts with: it means another queue pair (one that had this number
-// before, for example), and on an adapter its packets would be dropped. PSN 0 counts as not set.
+// True if the peer expects another PSN than this end starts with: it wants another queue pair (one that had this number
+// before, for example), and an adapter would drop its packets. PSN 0 counts as not set.
 bool Qp::mixed_up(std::uint32_t peer_psn) const {
   return peer_psn != 0 && attributes_.sq_psn != 0 && peer_psn != attributes_.sq_psn;
 }
@@ -292,7 +292,7 @@ void Qp::drain() {
   connection_.send();
 }
 
-// SQD to RTS: they are sent.
+// SQD to RTS: those entries are sent.
 void Qp::stop_draining() {
   const LockGuard lock(connection_.locks.send);
   tell_when_drained_ = false;
@@ -344,7 +344,7 @@ void Qp::sent_last() {
   if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
-// An adapter retries for a while, and so posted work waits here: a program may meanwhile see work of other queue pairs
+// Posted work waits for a while, as an adapter would retry it: meanwhile a program may see work of other queue pairs
 // complete, and end regularly.
 void Qp::peer_gone() {
   if (sends().empty()) return;
@@ -353,7 +353,7 @@ void Qp::peer_gone() {
 }
 
 void Qp::leave_at_exit() {
-  // A program may call exit() at any point, so a lock may be held; then the stream stays as it is.
+  // A program may call exit() at any point, so a lock may be held; then the stream is left as it is.
   {
     UniqueLock send_lock(connection_.locks.send, std::defer_lock);
     if (send_lock.try_lock()) connection_.send_posts_before_end();

@@ -42,12 +42,12 @@ class WorkQueues final : public ConnectionWork {
   // What ibv_send_wr cannot express (uiwdv.h): the operands of a masked atomic operation, or that Immediate Data is
   // sent without a Write.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
-  // These three are in build_work.cc. They fill in the entry `sequence`, at or behind the tail of the queue, for which
+  // These three are in build_work.cc. They fill in the entry `sequence`, at or after the tail of the queue, for which
   // there is room. 0, or the errno of ibv_post_send. Called inside a ReadSection, and with the lock held, except for
   // entries of an open batch.
   int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
   int extend(std::uint64_t sequence, const Extension& extension);
-  // Of `rkey` only the key counts, the low 8 bits; the index is that of the window. On success a window of type 1 has
+  // Of `rkey` only the low 8 bits count, the key; the index is that of the window. On success a window of type 1 has
   // its new rkey.
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
