@@ -106,8 +106,8 @@ class CmRegistry {
   std::atomic<bool> has_inherited_{false};  // channels of the parent that are not this process's yet
   bool awaits_parent_ UIW_GUARDED_BY(g_registry_lock) = false;  // parent_ended() will be called
   bool wanted_ UIW_GUARDED_BY(g_registry_lock) = false;         // the program has used one of them
-  std::vector<std::shared_ptr<void>> left_
-      UIW_GUARDED_BY(g_registry_lock);  // the parent's; their memory stays reachable and is not used
+  // The parent's; their memory stays reachable and is not used.
+  std::vector<std::shared_ptr<void>> left_ UIW_GUARDED_BY(g_registry_lock);
 };
 
 }  // namespace uiw::kernel_abi

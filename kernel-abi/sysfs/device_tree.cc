@@ -39,8 +39,8 @@ struct State {
   bool scanned UIW_GUARDED_BY(mutex) = false;
   uid_t scanned_as UIW_GUARDED_BY(mutex) = 0;
   const char* root UIW_GUARDED_BY(mutex) = nullptr;
-  std::set<std::string> roots
-      UIW_GUARDED_BY(mutex);  // every root that was returned, since the strings must remain live
+  // Every root that was returned, since the strings must remain live.
+  std::set<std::string> roots UIW_GUARDED_BY(mutex);
   std::map<std::string, unsigned> numbers UIW_GUARDED_BY(mutex);
   std::vector<NumberedDevice> devices UIW_GUARDED_BY(mutex);  // those of `root`
   std::set<std::string> complaints UIW_GUARDED_BY(mutex);

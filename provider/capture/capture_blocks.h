@@ -52,8 +52,8 @@ class CaptureBlocks {
 
   const int fd_;
   Mutex mutex_;
-  off_t known_ UIW_GUARDED_BY(mutex_) =
-      0;  // where the last block of this object has ended: the size of the file if nobody else has written
+  // Where the last block of this object has ended: the size of the file if nobody else has written.
+  off_t known_ UIW_GUARDED_BY(mutex_) = 0;
   // The block that is written. A write that a signal ends early has written up to the end of a page, of the file or of
   // its source. As this is aligned to pages, what is left of a block is a multiple of four octets in either case.
   alignas(4096) std::array<std::byte, kMostBlock> block_ UIW_GUARDED_BY(mutex_);

@@ -7,7 +7,7 @@
 // ends). What the two ends have agreed on is the session's ConnectionRules.
 //
 // Locks: the receiver's is taken first, then the sender's, then those of completion queues. The phase changes with both
-// held. Functions are called inside a ReadSection, with the locks held that the heading of their group names; without a
+// held. Functions are called inside a ReadSection, with the locks held that their annotations name; without a
 // session they do nothing, unless a comment says that there must be one.
 #pragma once
 
@@ -101,20 +101,20 @@ class Connection final : rdmap::ReceiveHost {
   // prepare() makes a session on a TCP connection that has carried no FPDU yet, begin() starts it. Nothing is sent or
   // read before begin(). prepare() throws std::bad_alloc. `owner` may be null.
   void prepare(std::uint32_t qp_number, const rdmap::ConnectionRules& rules, std::shared_ptr<ConnectionOwner> owner,
-               TcpStream&& socket);
+               TcpStream&& socket) UIW_REQUIRES(locks.receive, locks.send);
   // Moves the octets to shared memory once the peer has agreed. Called once, after prepare(). 0 or an errno. Throws
   // std::bad_alloc.
-  int share(SharedOffer&& offer);
-  void begin() { phase_ = Phase::running; }
+  int share(SharedOffer&& offer) UIW_REQUIRES(locks.receive, locks.send);
+  void begin() UIW_REQUIRES(locks.receive, locks.send) { phase_ = Phase::running; }
   // Instead of begin(): returns the socket to the caller.
-  TcpStream take_back();
+  TcpStream take_back() UIW_REQUIRES(locks.receive, locks.send);
   // A session must have been prepared.
-  TcpStream& socket() { return session_->socket; }
+  TcpStream& socket() UIW_REQUIRES(locks.receive, locks.send) { return session_->socket; }
   // Ends the session without completing posted work. The receive that a message has begun to use is given back; for
   // `completes` see ConnectionWork::give_back().
-  void abandon(bool completes);
+  void abandon(bool completes) UIW_REQUIRES(locks.receive, locks.send);
   // RESET, for callers outside of the connection: abandons the session, and frees it.
-  void reset() {
+  void reset() UIW_REQUIRES(locks.receive, locks.send) {
     abandon(false);
     session_.reset();
   }
@@ -124,37 +124,39 @@ class Connection final : rdmap::ReceiveHost {
   // ---- With the receiver's lock held ----
   // One turn of the driving thread. True if send_turn() is to follow, after the receiver's lock has been released.
   // `work`: whether there was anything to do. Ends the session first if the sender has found an error.
-  bool receive_turn(Driver driver, bool& work);
-  bool is_of(const ConnectionOwner* owner) const { return !is_idle() && session_->owner.get() == owner; }
+  bool receive_turn(Driver driver, bool& work) UIW_REQUIRES(locks.receive);
+  bool is_of(const ConnectionOwner* owner) const UIW_REQUIRES(locks.receive) {
+    return !is_idle() && session_->owner.get() == owner;
+  }
   // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the session is over already.
-  int disconnect();
+  int disconnect() UIW_REQUIRES(locks.receive);
   // Ends the session without the peer: no first message has arrived in time, or a fault is injected.
   enum class Lost { beginning, by_fault };
-  void lose(Lost why);
+  void lose(Lost why) UIW_REQUIRES(locks.receive);
   // A completion queue has overflowed: sends a Terminate.
-  void completion_lost();
+  void completion_lost() UIW_REQUIRES(locks.receive);
   // There is no memory for something that the session needs: ends it by RST.
-  void end_without_memory();
+  void end_without_memory() UIW_REQUIRES(locks.receive);
   // ibv_modify_qp to ERR: flushes all work. There must be a session that runs or closes.
-  void flush_work();
+  void flush_work() UIW_REQUIRES(locks.receive);
   // The program is done with the queue pair: reports to a peer with the remote completion rule what has been placed, as
   // far as TCP accepts the octets at once.
-  void leave();
+  void leave() UIW_REQUIRES(locks.receive);
   // Posted work has waited for its peer for too long: `culprit` completes with `status`, and the rest is flushed.
   // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The session lingers if `status` is
   // rnr_exceeded, and ends at once otherwise. There must be a session.
-  void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status);
+  void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(locks.receive);
   // See Driven. With shared memory the socket stays watched: it is silent anyway.
-  bool watch_socket(bool watched);
+  bool watch_socket(bool watched) UIW_REQUIRES(locks.receive);
   // The session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the peer's first
   // message, or, if the settings allow that, a moment after the peer has the reply. `by_owner`: nothing is read before
   // the owner calls first_may_come().
-  void wait_for_first_message(bool by_owner);
+  void wait_for_first_message(bool by_owner) UIW_REQUIRES(locks.receive);
   // There must be a session.
-  void first_may_come() { session_->first_by_owner = false; }
+  void first_may_come() UIW_REQUIRES(locks.receive) { session_->first_by_owner = false; }
   // The peer is now known to be uiw or not. A peer that is silent until the start-up deadline is treated as plain
   // iWARP until its first message. There must be a session.
-  void peer_known(mpa::PeerKind peer, bool answer) override;
+  void peer_known(mpa::PeerKind peer, bool answer) override UIW_REQUIRES(locks.receive);
 
   // ---- With one of the locks held; there must be a session ----
   const rdmap::ConnectionRules& rules() const { return session_->rules; }
@@ -166,59 +168,60 @@ class Connection final : rdmap::ReceiveHost {
 
   // ---- With the sender's lock held ----
   // Work has been posted, or earlier work may be sent now: sends it, unless the socket is full.
-  void send(ProbePolicy policy = ProbePolicy::at_once) {
+  void send(ProbePolicy policy = ProbePolicy::at_once) UIW_REQUIRES(locks.send) {
     if (!is_idle() && !full()) transmit(policy);
   }
   // One turn of the thread that drives: sends all that is due.
-  void send_turn(Driver driver);
+  void send_turn(Driver driver) UIW_REQUIRES(locks.send);
   // SendScheduler decides whether the next three functions send anything.
   // The queue pair, or its session, is about to end: posts that wait are sent.
-  void send_posts_before_end();
+  void send_posts_before_end() UIW_REQUIRES(locks.send);
   // The program has polled in vain: posts that wait are sent, and a probe if one is due.
-  void send_all_deferred();
+  void send_all_deferred() UIW_REQUIRES(locks.send);
   // The progress thread has ticked: posts that have waited for too long are sent.
-  void send_overdue_posts();
+  void send_overdue_posts() UIW_REQUIRES(locks.send);
   // Both end the session by RST: after stop_for_good() the caller ends it, break_off() has the engine run a turn that
   // does. There must be a session.
-  void stop_for_good() { session_->dead = true; }
-  void break_off();
+  void stop_for_good() UIW_REQUIRES(locks.send) { session_->dead = true; }
+  void break_off() UIW_REQUIRES(locks.send);
   // Whether FIN has been sent.
-  bool fin_sent() const { return !is_idle() && session_->fin_sent; }
+  bool fin_sent() const UIW_REQUIRES(locks.send) { return !is_idle() && session_->fin_sent; }
   // Whether the program has ended the session, and the peer does not have everything yet.
-  bool delivers_last() const;
+  bool delivers_last() const UIW_REQUIRES(locks.send);
   // Whether the peer of the running session has not answered for longer than `retry`. `has_to_answer`: the peer has no
   // reason to be silent. There must be a session.
-  bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer);
-  void note_progress(std::chrono::steady_clock::time_point now) {
+  bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer)
+      UIW_REQUIRES(locks.send);
+  void note_progress(std::chrono::steady_clock::time_point now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->unmoved_since = now;
   }
   // A call that has looked at what has arrived returns to the program.
-  void note_return_to_program(std::uint64_t now) {
+  void note_return_to_program(std::uint64_t now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->scheduler.resume(now);
   }
   // Adds to the counters of the port what TCP has moved since the last call. `closes`: the socket is about to be
   // closed; what TCP has not sent yet goes out after that, unless the connection is reset.
-  void count_traffic(bool closes);
+  void count_traffic(bool closes) UIW_REQUIRES(locks.send);
   // What the counters of the port do not have yet.
-  StreamTraffic uncounted_traffic() const;
-  bool give_back_idle_memory();  // see SharedStream
+  StreamTraffic uncounted_traffic() const UIW_REQUIRES(locks.send);
+  bool give_back_idle_memory() UIW_REQUIRES(locks.send);  // see SharedStream
   // Entries from this one on are not sent for now.
-  void hold_from(std::uint64_t sequence) {
+  void hold_from(std::uint64_t sequence) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->transmitter.hold_from(sequence);
   }
   // Tells other threads, and the engine, whether there are deferred sends. There must be a session.
-  void publish_deferred();
+  void publish_deferred() UIW_REQUIRES(locks.send);
   // There must be a session.
-  SendScheduler& scheduler() { return session_->scheduler; }
-  rdmap::Transmitter& transmitter() { return session_->transmitter; }
+  SendScheduler& scheduler() UIW_REQUIRES(locks.send) { return session_->scheduler; }
+  rdmap::Transmitter& transmitter() UIW_REQUIRES(locks.send) { return session_->transmitter; }
   // See ByteStream. There must be a session.
-  std::size_t octets_in_one_send() const {
+  std::size_t octets_in_one_send() const UIW_REQUIRES(locks.send) {
     return std::min(octets().octets_in_one_send(), mpa::Batch::limit(session_->rules.copies()));
   }
   // The socket accepts no more for now. Either lock will do. There must be a session.
   bool full() const { return session_->send_state.load(std::memory_order_relaxed) == SendState::socket_full; }
   // The program has posted work. There must be a session.
-  void note_post() { session_->piggybacking.posted(); }
+  void note_post() UIW_REQUIRES(locks.send) { session_->piggybacking.posted(); }
 
  private:
   enum class SendState : std::uint8_t {
@@ -284,102 +287,111 @@ class Connection final : rdmap::ReceiveHost {
   // by then. False if there is no memory.
   using Late = void (Connection::*)(std::uint64_t argument);
   bool later(std::chrono::milliseconds delay, Late function, std::uint64_t argument);
-  void speak_first(std::uint64_t acknowledged);
-  void report_rnr_again(std::uint64_t pauses);
-  void stop_lingering(std::uint64_t looks);  // the number of looks so far, this one included
-  void stop_closing(std::uint64_t);
-  void give_up(std::uint64_t pauses);
+  void speak_first(std::uint64_t acknowledged) UIW_REQUIRES(locks.receive);
+  void report_rnr_again(std::uint64_t pauses) UIW_REQUIRES(locks.receive);
+  // The number of looks so far, this one included.
+  void stop_lingering(std::uint64_t looks) UIW_REQUIRES(locks.receive);
+  void stop_closing(std::uint64_t) UIW_REQUIRES(locks.receive);
+  void give_up(std::uint64_t pauses) UIW_REQUIRES(locks.receive);
 
-  // ---- send.cc: with the sender's lock held, except for those that take it ----
+  // ---- send.cc ----
   // As send(), but tries even if the socket was full. There must be a session.
-  void transmit(ProbePolicy policy = ProbePolicy::at_once);
-  bool is_done() const { return session_->fin_sent || session_->dead; }
-  void forget_deferred();
-  bool try_stop(SendState to);
-  void note_error();
-  void finish_sending();
-  ProbePolicy probe_policy(Driver driver) const;
-  // With the receiver's lock. Hands a request to send to the thread that is sending now, which makes another pass
+  void transmit(ProbePolicy policy = ProbePolicy::at_once) UIW_REQUIRES(locks.send);
+  bool is_done() const UIW_REQUIRES(locks.send) { return session_->fin_sent || session_->dead; }
+  void forget_deferred() UIW_REQUIRES(locks.send);
+  bool try_stop(SendState to) UIW_REQUIRES(locks.send);
+  void note_error() UIW_REQUIRES(locks.send);
+  void finish_sending() UIW_REQUIRES(locks.send);
+  ProbePolicy probe_policy(Driver driver) const UIW_REQUIRES(locks.send);
+  // Hands a request to send to the thread that is sending now, which makes another pass
   // before it stops: the caller does not wait for the lock. False if no thread is sending; then the caller takes the
   // lock and sends.
-  bool delegate_to_sending_thread();
-  // With the receiver's lock. Returns when the thread that is sending now, if there is one, has reported what completes
+  bool delegate_to_sending_thread() UIW_REQUIRES(locks.receive);
+  // Returns when the thread that is sending now, if there is one, has reported what completes
   // by the local rule.
-  void wait_for_sending_thread();
-  // With the receiver's lock. Whether an error was found while sending, for which the caller has to end the session;
+  void wait_for_sending_thread() UIW_REQUIRES(locks.receive);
+  // Whether an error was found while sending, for which the caller has to end the session;
   // true once for each error. Every poll calls this, so it writes only if there is an error. note_error() causes
   // another turn, which sees an error that this load misses.
-  bool take_error() {
+  bool take_error() UIW_REQUIRES(locks.receive) {
     if (!session_->send_error.load(std::memory_order_acquire)) return false;
     session_->send_error = false;
     return true;
   }
   // Whether the peer's TCP has acknowledged all that has been sent. Takes no lock.
   bool all_acknowledged() const;
-  // These take the sender's lock. Whether there is work that could not be sent.
-  bool has_failed();
+  // Whether there is work that could not be sent.
+  bool has_failed() UIW_EXCLUDES(locks.send);
   // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.
-  bool awaits_peer();
+  bool awaits_peer() UIW_EXCLUDES(locks.send);
   // For a lost connection. By the remote completion rule: completes unsignaled work at the head of the queue, and
   // returns the first entry that the peer has not confirmed. By the local rule: returns nothing.
-  std::optional<std::uint64_t> first_unconfirmed();
+  std::optional<std::uint64_t> first_unconfirmed() UIW_EXCLUDES(locks.send);
 
-  // ---- receive.cc: with the receiver's lock held ----
+  // ---- receive.cc ----
   // rdmap::ReceiveHost
-  bool next_receive(rdmap::ReceiveBuffer& buffer) override;
-  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
-  void read_complete() override;
-  void answer_dropped(std::size_t octets) override;
-  void read_requested(bool probe) override { (probe ? session_->answer_wanted : session_->transmit_wanted) = true; }
-  void progress_reported(const rdmap::Progress& progress) override;
-  void reports_wanted() override;
-  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return work_->invalidate(stag); }
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override UIW_REQUIRES(locks.receive);
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override
+      UIW_REQUIRES(locks.receive);
+  void read_complete() override UIW_REQUIRES(locks.receive);
+  void answer_dropped(std::size_t octets) override UIW_REQUIRES(locks.receive);
+  void read_requested(bool probe) override UIW_REQUIRES(locks.receive) {
+    (probe ? session_->answer_wanted : session_->transmit_wanted) = true;
+  }
+  void progress_reported(const rdmap::Progress& progress) override UIW_REQUIRES(locks.receive);
+  void reports_wanted() override UIW_REQUIRES(locks.receive);
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override UIW_REQUIRES(locks.receive) {
+    return work_->invalidate(stag);
+  }
 
-  SendScheduler::AnswerConditions answer_conditions();
-  bool receive(Driver driver);
-  bool receive_available(Driver driver, IoScratch& io);
-  ssize_t read(IoScratch& io, Octets& rest, bool& room_filled);
-  bool take(std::size_t filled, Octets rest);
-  bool drop_received();
-  bool resume();
-  bool pause(Octets rest);
-  void set_receive_stalled(bool stalled);
-  bool take_octets(Octets octets);
-  bool take_result(mpa::Deframer::Result result, Octets rest);
-  bool heard() const;
+  SendScheduler::AnswerConditions answer_conditions() UIW_REQUIRES(locks.receive);
+  bool receive(Driver driver) UIW_REQUIRES(locks.receive);
+  bool receive_available(Driver driver, IoScratch& io) UIW_REQUIRES(locks.receive);
+  ssize_t read(IoScratch& io, Octets& rest, bool& room_filled) UIW_REQUIRES(locks.receive);
+  bool take(std::size_t filled, Octets rest) UIW_REQUIRES(locks.receive);
+  bool drop_received() UIW_REQUIRES(locks.receive);
+  bool resume() UIW_REQUIRES(locks.receive);
+  bool pause(Octets rest) UIW_REQUIRES(locks.receive);
+  void set_receive_stalled(bool stalled) UIW_REQUIRES(locks.receive);
+  bool take_octets(Octets octets) UIW_REQUIRES(locks.receive);
+  bool take_result(mpa::Deframer::Result result, Octets rest) UIW_REQUIRES(locks.receive);
+  bool heard() const UIW_REQUIRES(locks.receive);
   void log_way(bool shared_memory) const;
-  void log_decision();
-  void note_first_message();
-  void answer_last();  // answers what has arrived, before our FIN
-  void watch_for_end();
+  void log_decision() UIW_REQUIRES(locks.receive);
+  void note_first_message() UIW_REQUIRES(locks.receive);
+  void answer_last() UIW_REQUIRES(locks.receive);  // answers what has arrived, before our FIN
+  void watch_for_end() UIW_REQUIRES(locks.receive);
   // Whether the peer accepts a report when this end disconnects: it has the remote completion rule.
-  bool takes_reports() const { return session_->rules.manual || session_->peer_wants_reports; }
-  void report(rdmap::Stag occasion);
+  bool takes_reports() const UIW_REQUIRES(locks.receive) {
+    return session_->rules.manual || session_->peer_wants_reports;
+  }
+  void report(rdmap::Stag occasion) UIW_REQUIRES(locks.receive);
   // Before this end disconnects: reports how much of the peer's work has been placed, if the peer accepts reports.
-  void report_last();
-  void report_rnr();
-  void report_rnr_later();
+  void report_last() UIW_REQUIRES(locks.receive);
+  void report_rnr() UIW_REQUIRES(locks.receive);
+  void report_rnr_later() UIW_REQUIRES(locks.receive);
   // The session is over: drops octets that were read and not processed.
-  void stop_receiving();
+  void stop_receiving() UIW_REQUIRES(locks.receive);
 
-  // ---- end.cc: with the receiver's lock held, except where said otherwise ----
+  // ---- end.cc ----
   void log_end(LogLevel level, const char* why) const;
-  Movement::Counters counters() const;                      // with both locks
-  void peer_closed(bool broken);                            // `broken`: not by FIN
-  void peer_terminated(const rdmap::Terminate& terminate);  // a Terminate of the peer has arrived
-  void received_error(const rdmap::Terminate& terminate);   // what has arrived is wrong
-  void end_lingering();
-  void give_up_later();
-  void peer_left(bool broken);
-  void end_with(const rdmap::Terminate& terminate, bool peer_gone = false);
-  void end_for_send_error(bool linger);
+  Movement::Counters counters() const UIW_REQUIRES(locks.receive, locks.send);
+  void peer_closed(bool broken) UIW_REQUIRES(locks.receive);  // `broken`: not by FIN
+  // A Terminate of the peer has arrived.
+  void peer_terminated(const rdmap::Terminate& terminate) UIW_REQUIRES(locks.receive);
+  void received_error(const rdmap::Terminate& terminate) UIW_REQUIRES(locks.receive);  // what has arrived is wrong
+  void end_lingering() UIW_REQUIRES(locks.receive);
+  void give_up_later() UIW_REQUIRES(locks.receive);
+  void peer_left(bool broken) UIW_REQUIRES(locks.receive);
+  void end_with(const rdmap::Terminate& terminate, bool peer_gone = false) UIW_REQUIRES(locks.receive);
+  void end_for_send_error(bool linger) UIW_REQUIRES(locks.receive);
   // All work is flushed and the state of the queue pair is ERR. `linger` keeps the socket until the FPDU in progress
   // and a Terminate, if one is due, have gone out and the peer has closed.
-  void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger);
-  void end_by_reset();
-  void report_lost();
-  void let_go_of_socket();  // with both locks
-  void tell_owner();
+  void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) UIW_REQUIRES(locks.receive);
+  void end_by_reset() UIW_REQUIRES(locks.receive);
+  void report_lost() UIW_REQUIRES(locks.receive);
+  void let_go_of_socket() UIW_REQUIRES(locks.receive, locks.send);
+  void tell_owner() UIW_REQUIRES(locks.receive);
 
   Engine& engine_;
   const Find find_;

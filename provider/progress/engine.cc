@@ -329,8 +329,8 @@ void Engine::look(bool polls) {
   if (drive_lock.try_lock()) yield_pauses_.yielded(before, after);
 }
 
-// A poller that has looked in vain for so long may be keeping the processor from the thread that it waits for: that ends
-// a pause.
+// A poller that has looked in vain for so long may be keeping the processor from the thread that it waits for: that
+// ends a pause.
 bool Engine::yields(std::uint64_t now) {
   if (empty_rounds_ == kYieldAfter) in_vain_since_ = now;
   if (now - in_vain_since_ > YieldPauses::kDisplacedNs) yield_pauses_.end();

@@ -191,13 +191,14 @@ class Engine {
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // for start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
-  unsigned empty_rounds_ UIW_GUARDED_BY(drive_mutex_) = 0;               // in a row
-  unsigned quiet_asks_ UIW_GUARDED_BY(drive_mutex_) = 0;                 // polls in a row that asked the kernel and got nothing
-  unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;                      // polls since then
-  std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives sleeps
-  YieldPauses yield_pauses_ UIW_GUARDED_BY(drive_mutex_);                // of polls in vain
-  std::uint64_t in_vain_since_ UIW_GUARDED_BY(drive_mutex_) = 0;         // the time of the last poll in vain, in a row, before they yield
-  unsigned busy_looks_ UIW_GUARDED_BY(drive_mutex_) = 0;                 // looks that found work since sends are deferred
+  unsigned empty_rounds_ UIW_GUARDED_BY(drive_mutex_) = 0;  // in a row
+  unsigned quiet_asks_ UIW_GUARDED_BY(drive_mutex_) = 0;    // polls in a row that asked the kernel and got nothing
+  unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;         // polls since then
+  std::atomic<bool> waiter_asleep_{false};                  // the thread that waits and drives sleeps
+  YieldPauses yield_pauses_ UIW_GUARDED_BY(drive_mutex_);   // of polls in vain
+  // The time of the last poll in vain, in a row, before they yield.
+  std::uint64_t in_vain_since_ UIW_GUARDED_BY(drive_mutex_) = 0;
+  unsigned busy_looks_ UIW_GUARDED_BY(drive_mutex_) = 0;  // looks that found work since sends are deferred
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};

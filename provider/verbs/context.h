@@ -101,8 +101,8 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> port_down_{false};
   TableMutex look_mutex_;
   DeviceInfo now_ UIW_GUARDED_BY(look_mutex_);  // as last seen
-  std::deque<std::vector<Gid>> tables_
-      UIW_GUARDED_BY(look_mutex_);  // the last is that of gids_; a thread may still read those before it
+  // The last is that of gids_; a thread may still read those before it.
+  std::deque<std::vector<Gid>> tables_ UIW_GUARDED_BY(look_mutex_);
   std::atomic<const std::vector<Gid>*> gids_;
   // The state that the program knows: when it opened the device, or as reported since; only for the thread "uiw-cm".
   bool told_active_;

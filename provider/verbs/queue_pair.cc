@@ -53,7 +53,8 @@ void QueuePair::leave_to_parent() {
   qp_.remove_users();
 }
 
-bool QueuePair::Batch::await_slowly(Lock& lock) {
+// Not analysed, since the lock is its caller's.
+bool QueuePair::Batch::await_slowly(Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   while (open_.load(std::memory_order_relaxed)) {
     if (pthread_equal(thread_, pthread_self()) != 0) return false;
     lock.unlock();

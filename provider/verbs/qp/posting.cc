@@ -103,8 +103,8 @@ SendScheduler::PostDecision Qp::decide(std::uint64_t first) {
   });
 }
 
-// Releases the lock.
-void Qp::send_or_defer(std::uint64_t first, Lock& lock) {
+// Releases the lock. Not analysed, nor are the functions below that do so, since the lock is their caller's.
+void Qp::send_or_defer(std::uint64_t first, Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   using Decision = SendScheduler::PostDecision;
   if (retries()) start_retry_timers();
   if (!connection_.carries_work()) return carry_out_local(lock);
@@ -140,7 +140,7 @@ void Qp::carry_out_local() {
 
 // There is no stream yet, or its peer has left. Local work is carried out all the same, once it is the oldest. Releases
 // the lock.
-void Qp::carry_out_local(Lock& lock) {
+void Qp::carry_out_local(Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   const ibv_qp_state state = qp_.state.load();
   if ((state != IBV_QPS_RTS && state != IBV_QPS_RTR) || queues_.carry_out_local()) return lock.unlock();
   const std::uint64_t culprit = sends().head();
@@ -157,7 +157,7 @@ void Qp::carry_out_local(Lock& lock) {
 }
 
 // Work that is posted cannot be taken back: if there is no memory to send it, its stream ends.
-void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept {
+void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_NO_THREAD_SAFETY_ANALYSIS {
   try {
     send_or_defer(first, lock);
   } catch (const std::exception&) {

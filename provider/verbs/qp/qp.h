@@ -142,44 +142,43 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
     return reached == IBV_QPS_UNKNOWN ? state() : reached;
   }
 
-  // ---- posting.cc: with the sender's lock held, except where said otherwise ----
-  WorkQueues::Abilities abilities() const;
+  // ---- posting.cc ----
+  WorkQueues::Abilities abilities() const UIW_REQUIRES(connection_.locks.send);
   bool state_allows_posts() const;
-  bool make_room(std::uint64_t sequence);
-  bool too_late() const;  // whether new work can only complete as flushed
-  void push_prepared(std::uint32_t count);
-  void send_or_defer(std::uint64_t first, Lock& lock);
+  bool make_room(std::uint64_t sequence) UIW_REQUIRES(connection_.locks.send);
+  bool too_late() const UIW_REQUIRES(connection_.locks.send);  // whether new work can only complete as flushed
+  void push_prepared(std::uint32_t count) UIW_REQUIRES(connection_.locks.send);
+  void send_or_defer(std::uint64_t first, Lock& lock) UIW_REQUIRES(connection_.locks.send);
   // SQD is over; takes the lock. Without a connection, local work at the head of the queue is carried out, which needs
   // none.
   void carry_out_local();
-  void carry_out_local(Lock& lock);
-  void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept;
-  SendScheduler::PostDecision decide(std::uint64_t first);
+  void carry_out_local(Lock& lock) UIW_REQUIRES(connection_.locks.send);
+  void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_REQUIRES(connection_.locks.send);
+  SendScheduler::PostDecision decide(std::uint64_t first) UIW_REQUIRES(connection_.locks.send);
   void note_return_to_program();  // takes the lock
   // The probe policy, from what the program does. Takes no lock.
   SendScheduler::ProbePolicy probe_policy() const;
 
   // ---- qp_connection.cc ----
-  // With the sender's lock.
-  bool may_attach(const manual::Attempt* attempt) const;
+  bool may_attach(const manual::Attempt* attempt) const UIW_REQUIRES(connection_.locks.send);
   // True if the peer expects another PSN than this end starts with.
-  bool mixed_up(std::uint32_t peer_psn) const;
-  bool drained() const;
-  void limit_ord(std::uint32_t ord);
+  bool mixed_up(std::uint32_t peer_psn) const UIW_REQUIRES(connection_.locks.send);
+  bool drained() const UIW_REQUIRES(connection_.locks.send);
+  void limit_ord(std::uint32_t ord) UIW_REQUIRES(connection_.locks.send);
   // Completes all posted sends as flushed, and `culprit` with `status`.
-  void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
-  void deny_rights(std::uint32_t denied);
-  // With both locks.
-  int share(SharedOffer& offer);
-  void reset_connection();
+  void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(connection_.locks.send);
+  void deny_rights(std::uint32_t denied) UIW_REQUIRES(connection_.locks.send);
+  int share(SharedOffer& offer) UIW_REQUIRES(connection_.locks.receive, connection_.locks.send);
+  void reset_connection() UIW_REQUIRES(connection_.locks.receive, connection_.locks.send);
   // A manual connection begins; an earlier attempt ends.
-  void begin_manual(std::shared_ptr<manual::Attempt> attempt) {
+  void begin_manual(std::shared_ptr<manual::Attempt> attempt)
+      UIW_REQUIRES(connection_.locks.receive, connection_.locks.send) {
     end_attempt();
     attempt_ = std::move(attempt);
     manual_ = true;
   }
   // The attempt in progress, if any, is over.
-  void end_attempt() {
+  void end_attempt() UIW_REQUIRES(connection_.locks.receive, connection_.locks.send) {
     if (attempt_) std::exchange(attempt_, nullptr)->end();
   }
   // Takes the locks.
@@ -195,9 +194,9 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // ConnectionHost
   void report(ibv_event_type type) override { qp_.report(type); }
   void enter_error() override { qp_.state = IBV_QPS_ERR; }
-  void peer_gone() override;
-  void sent_all() override;
-  void sent_last() override;
+  void peer_gone() override UIW_REQUIRES(connection_.locks.send);
+  void sent_all() override UIW_REQUIRES(connection_.locks.send);
+  void sent_last() override UIW_REQUIRES(connection_.locks.send);
 
   // ---- manual_connection.cc: what a program does that connects with ibv_modify_qp ----
   // Looks for the route to the peer's GID, for a second at most, before a step to RTR on RoCE. 0, or ETIMEDOUT,
@@ -208,10 +207,10 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   int ready_to_receive(const ibv_qp_attr& attributes, int mask);
   // RTR to RTS: from here on the queue pair sends.
   void ready_to_send(const ibv_qp_attr& attributes);
-  // With the sender's lock.
-  std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now);
+  std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now)
+      UIW_REQUIRES(connection_.locks.send);
   // Starts measuring the time of the oldest entry, `head`, at `now`.
-  void start_retry_timer(std::uint64_t head, RetryTimer::Clock::time_point now) {
+  void start_retry_timer(std::uint64_t head, RetryTimer::Clock::time_point now) UIW_REQUIRES(connection_.locks.send) {
     retry_timer_.work_at(head, now);
     connection_.note_progress(now);
   }
@@ -228,12 +227,13 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   WorkQueues::Extension extension_;
   std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
   std::uint32_t peer_psn_ = 0;                // of the connection's peer (Attachment); the same
-  // With the sender's lock.
-  RetryTimer retry_timer_;
-  bool tell_when_drained_ = false;
-  std::uint64_t drain_to_ = 0;     // SQD of InfiniBand: entries before this one are still sent
-  std::uint32_t ord_limit_ = ~0U;  // the limit that the program set before the connection
-  std::uint32_t denied_rights_ = 0;
+  RetryTimer retry_timer_ UIW_GUARDED_BY(connection_.locks.send);
+  bool tell_when_drained_ UIW_GUARDED_BY(connection_.locks.send) = false;
+  // SQD of InfiniBand: entries before this one are still sent.
+  std::uint64_t drain_to_ UIW_GUARDED_BY(connection_.locks.send) = 0;
+  // The limit that the program set before the connection.
+  std::uint32_t ord_limit_ UIW_GUARDED_BY(connection_.locks.send) = ~0U;
+  std::uint32_t denied_rights_ UIW_GUARDED_BY(connection_.locks.send) = 0;
 };
 
 // The queue pair with this number, or null. Inside a ReadSection.
