@@ -94,6 +94,39 @@ TEST_CASE("markers: the octets (RFC 5044 section 4.3)", "[markers]") {
   CHECK(batch.fpdu_bytes(2) == 12);
 }
 
+TEST_CASE("markers: the FPDUs of figures 5 and 6 (RFC 5044 section 4.4)", "[markers]") {
+  // Two Sends of 24 octets that are zero: one at the begin of the stream, the other behind 492 octets.
+  const auto send = [](unsigned msn) { return test::Wire().u8(0x41).u8(0x43).u32(0).u32(0).u32(msn).u32(0).zeros(24); };
+  test::Wire figure5, figure6;
+  figure5.u32(0).u16(42).add(send(1).bytes()).u32(0x52239983);
+  const Bytes second = send(2);
+  figure6.u16(42).add(Octets(second).first(18)).u16(0).u16(0x14).add(Octets(second).subspan(18)).u32(0x84925898);
+  const auto octets = [](Framer& framer, const Bytes& ulpdu) {
+    Batch batch;
+    REQUIRE(framer.add(batch, ulpdu, {}) == Framer::Result::added);
+    Bytes out(batch.bytes());
+    REQUIRE(batch.copy_out(0, out.size(), out.data()));
+    return out;
+  };
+  Framer framer;
+  framer.start(true, true);
+  CHECK(octets(framer, send(1)) == figure5.bytes());
+  framer.sent(492);
+  CHECK(octets(framer, second) == figure6.bytes());
+
+  Bytes stream = figure5;
+  add_marked_fpdu(stream, test::pattern(492 - stream.size() - 6), true);
+  REQUIRE(stream.size() == 492);
+  stream.insert(stream.end(), figure6.bytes().begin(), figure6.bytes().end());
+  Deframer deframer;
+  deframer.start(true, Deframer::Kind::marked);
+  Sink sink;
+  CHECK(feed(deframer, sink, stream, stream.size()) == Deframer::Result::more);
+  REQUIRE(sink.ulpdus.size() == 3);
+  CHECK(sink.ulpdus[0] == send(1).bytes());
+  CHECK(sink.ulpdus[2] == second);
+}
+
 TEST_CASE("markers: the FPDUs of these tests begin at each distance from a marker", "[markers]") {
   Bytes stream;
   std::set<std::size_t> begun;

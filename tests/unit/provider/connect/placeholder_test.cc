@@ -76,7 +76,7 @@ TEST_CASE("the caller of a connection without a queue pair sends the ready-to-re
   CHECK(held.peer.receive(MutableOctets(octets)) == -EAGAIN);
   held.end->confirm();
   held.end->confirm();
-  // RFC 5044 figure 4: a ULPDU of 14 octets; RFC 5041 figure 3: tagged, last, version 1; RFC 5040 figure 2: an RDMA
+  // RFC 5044 figure 2: a ULPDU of 14 octets; RFC 5041 figure 3: tagged, last, version 1; RFC 5040 figure 3: an RDMA
   // Write of version 1; no payload, so the FPDU ends with the CRC, which was agreed on.
   REQUIRE(held.hear(octets) == 20);
   CHECK(std::memcmp(octets.data(), "\x00\x0e\xc1\x40", 4) == 0);
