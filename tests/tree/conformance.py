@@ -16,7 +16,7 @@ import sys
 
 # The words that are counted, by text. A table is docs/conformance/TEXT.md.
 WORDS = {"rfc5040": "MUST|SHALL", "rfc5041": "MUST|SHALL", "rfc5044": "MUST|SHALL",
-         "rfc7306": "MUST|SHALL|SHOULD|MAY|OPTIONAL", "verbs": "MUST|SHALL"}
+         "rfc6581": "MUST|SHALL", "rfc7306": "MUST|SHALL|SHOULD|MAY|OPTIONAL", "verbs": "MUST|SHALL"}
 
 HEADER = ["Section", "n", "Requirement", "Carried out by", "Tests"]
 REASON = re.compile(r"not applicable: \S")

@@ -122,3 +122,33 @@ TEST_CASE_METHOD(CalledPair, "connection: replies that are none", "[connection]"
   }
   CHECK(a.qp->state() == IBV_QPS_INIT);
 }
+
+TEST_CASE_METHOD(CalledPair, "connection: a rejection brings the read depths of the peer (RFC 6581 section 9.1)",
+                 "[connection]") {
+  const RawServer server;
+  REQUIRE(call(server.address) == 0);
+  auto peer = server.accept();
+  read_exactly(peer, 24);
+  say(peer, Wire().text("MPA ID Rep Frame").u8(0x30).u8(2).u16(6).u16(3).u16(7).u16(0x1234));
+  CHECK(caller->wait_failed() == ECONNREFUSED);
+  REQUIRE(caller->rejection());
+  CHECK(caller->rejection()->responder_resources == 3);
+  CHECK(caller->rejection()->initiator_depth == 7);
+  CHECK(caller->rejection()->private_data == Wire().u16(0x1234).bytes());
+}
+
+TEST_CASE_METHOD(CalledPair,
+                 "connection: a caller that cannot use its queue pair any more tells the peer (RFC 6581 section 9.3)",
+                 "[connection]") {
+  const RawServer server;
+  REQUIRE(call(server.address) == 0);
+  auto peer = server.accept();
+  read_exactly(peer, 24);
+  SECTION("it is gone") { a.qp.reset(); }
+  SECTION("it is in ERR") { REQUIRE(a.to(IBV_QPS_ERR) == 0); }
+  say(peer, Wire().text("MPA ID Rep Frame").u8(0x10).u8(2).u16(4).u16(0x8001).u16(0x8001));
+  CHECK(caller->wait_failed() == EINVAL);
+  bool reset = false;
+  CHECK(read_to_end(peer, &reset) == fpdu(Wire().u8(0x41).u8(0x47).u32(0).u32(2).u32(1).u32(0).u32(0x20050000), false));
+  CHECK_FALSE(reset);
+}
