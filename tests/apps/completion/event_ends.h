@@ -111,14 +111,9 @@ struct Ends {
   void wait_by(End::By way) { near.by = far.by = way; }
   // Writes the last octet of the other end's memory.
   void write(char value) {
-    ibv_sge piece{number(&value), 1, 0};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-    request.wr.rdma = {number(far.memory.data() + kRoom - 1), far.mr->rkey};
-    expect_error("ibv_post_send", ibv_post_send(near.qp->get(), &request, &bad), 0);
+    SendRequest(IBV_WR_RDMA_WRITE, {number(&value), 1, 0}, 0, IBV_SEND_SIGNALED | IBV_SEND_INLINE)
+        .at(number(far.memory.data() + kRoom - 1), far.mr->rkey)
+        .post(near.qp->get());
   }
   // Sends this number of messages there and back.
   void talk(int rounds) {

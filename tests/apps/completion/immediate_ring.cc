@@ -22,6 +22,7 @@ namespace {
 
 using apps::die;
 using apps::Endpoint;
+using apps::ull;
 using apps::Window;
 
 // More than TCP holds on its way, so that a receiver that stalls blocks its sender.
@@ -91,8 +92,6 @@ class Place {
   std::uint64_t used_ = 0;
 };
 
-unsigned long long ull(std::uint64_t value) { return value; }
-
 // ---- The receiver ----------------------------------------------------------------------------------------------
 
 class Receiver {
@@ -103,7 +102,7 @@ class Receiver {
         slot_(options.largest + kGap),
         ring_(options.sends ? kReceives * slot_ : kRing, kEmpty) {
     fill_source(source_);
-    mr_ = apps::register_memory(end, ring_.data(), ring_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    mr_ = apps::reg(end.id()->pd, ring_.data(), ring_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     post_receives(kReceives);
   }
   ~Receiver() { ibv_dereg_mr(mr_); }
@@ -175,13 +174,14 @@ class Receiver {
       if (options_.sends) {
         const auto at = reinterpret_cast<std::uintptr_t>(slot(posted_));
         const std::uint32_t first = std::min(options_.largest, static_cast<std::uint32_t>(posted_ % 200));
-        ibv_sge pieces[] = {{at, first, mr_->lkey}, {at + first, options_.largest - first, mr_->lkey}};
-        apps::post_receive(end_, posted_, pieces, 2);
+        apps::post_receive(end_.qp(), {{at, first, mr_->lkey}, {at + first, options_.largest - first, mr_->lkey}},
+                           posted_);
         continue;
       }
       // Immediate Data leaves the memory of a receive alone.
-      ibv_sge unused{reinterpret_cast<std::uintptr_t>(ring_.data()), 64, mr_->lkey};
-      apps::post_receive(end_, posted_, &unused, posted_ % 3 == 0 ? 1 : 0);
+      std::vector<ibv_sge> unused;
+      if (posted_ % 3 == 0) unused = {{apps::number(ring_.data()), 64, mr_->lkey}};
+      apps::post_receive(end_.qp(), unused, posted_);
     }
   }
 
@@ -189,16 +189,9 @@ class Receiver {
   unsigned char* slot(std::uint64_t number) { return ring_.data() + number % kReceives * slot_; }
 
   void report(const Window& credit, std::uint64_t used) {
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(&used), sizeof used, 0};
-    ibv_send_wr request{};
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
-    request.wr.rdma.remote_addr = credit.address;
-    request.wr.rdma.rkey = credit.rkey;
-    ibv_send_wr* bad = nullptr;
-    if (int error = ibv_post_send(end_.qp(), &request, &bad)) die("ibv_post_send: %s", std::strerror(error));
+    apps::SendRequest(IBV_WR_RDMA_WRITE, {apps::number(&used), sizeof used, 0}, 0, IBV_SEND_INLINE | IBV_SEND_SIGNALED)
+        .at(credit.address, credit.rkey)
+        .post(end_.qp());
     ibv_wc wc{};
     if (!end_.send_completion(wc, options_.events, kLong)) die("no completion of a report");
     apps::must_succeed(wc, "a report");
@@ -218,9 +211,9 @@ class Sender {
  public:
   Sender(Endpoint& end, const Options& options) : end_(end), options_(options) {
     fill_source(source_);
-    mr_ = apps::register_memory(end, source_.data(), source_.size(), IBV_ACCESS_LOCAL_WRITE);
+    mr_ = apps::reg(end.id()->pd, source_.data(), source_.size(), IBV_ACCESS_LOCAL_WRITE);
     credit_mr_ =
-        apps::register_memory(end, &consumed_, sizeof consumed_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        apps::reg(end.id()->pd, &consumed_, sizeof consumed_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     most_inline_ = end.capacity().max_inline_data;
   }
   ~Sender() {
@@ -340,7 +333,7 @@ class Sender {
       request.wr.rdma.rkey = ring_.rkey;
     }
     ibv_send_wr* bad = nullptr;
-    if (int error = ibv_post_send(end_.qp(), requests, &bad)) die("ibv_post_send: %s", std::strerror(error));
+    apps::good("ibv_post_send", ibv_post_send(end_.qp(), requests, &bad));
     std::memset(borrowed_, kEmpty, sizeof borrowed_);
   }
 
@@ -429,7 +422,7 @@ int main(int argc, char** argv) {
   }
   if (options.count == 0 || options.largest > kSource / 2) die("a wrong count, or a size too large for the ring");
   if (mode == "server") {
-    apps::OpenListener listener(argv[2], argv[3], 4);
+    apps::Listener listener(apps::create_ep(argv[2], argv[3], RAI_PASSIVE));
     Endpoint end = listener.request();
     apps::make_qp(end, kCapacity, 0);
     const Window credit = apps::receive_window(end);

@@ -5,29 +5,23 @@
 //   uiw_queues HOST PORT CASE     runs one case; --list names them
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
-#include "tests/apps/support/cases.h"
+#include "tests/apps/support/pair.h"
 
 namespace {
 
 using apps::die;
 using apps::g_host;
 using apps::g_port;
+using apps::good;
+using apps::made;
 
 constexpr std::uint32_t kDepth = 512;
 constexpr std::size_t kSize = 4096;
 constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;  // the macro ibv_reg_mr wants an integer
-
-void good(const char* what, int error) {
-  if (error != 0) die("%s: %s", what, std::strerror(error > 0 ? error : errno));
-}
-template <typename Object>
-Object* made(const char* what, Object* object) {
-  if (object == nullptr) die("%s: %s", what, std::strerror(errno));
-  return object;
-}
 
 struct Wanted {
   int entries = 1024;
@@ -38,6 +32,7 @@ struct Wanted {
 
 // One end: an id with a queue pair on completion queues of its own.
 struct End {
+  std::optional<apps::Endpoint> end;
   rdma_cm_id* id = nullptr;
   ibv_pd* pd = nullptr;
   ibv_td* td = nullptr;
@@ -47,13 +42,13 @@ struct End {
   ibv_cq* sends = nullptr;
   ibv_mr* mr = nullptr;
   std::vector<char> memory = std::vector<char>(kSize);
-  bool connected = false;
 
   End() = default;
   End(const End&) = delete;
   End& operator=(const End&) = delete;
 
-  void furnish(const Wanted& wanted) {
+  void furnish(apps::Endpoint taken, const Wanted& wanted) {
+    id = end.emplace(std::move(taken)).id();
     ibv_context* context = id->verbs;
     pd = parent = made("ibv_alloc_pd", ibv_alloc_pd(context));
     ibv_cq_init_attr_ex attributes{};
@@ -81,8 +76,6 @@ struct End {
     good("rdma_create_qp", rdma_create_qp(id, parent, &qp));
   }
   ~End() {
-    if (id == nullptr) return;
-    if (connected) rdma_disconnect(id);
     rdma_destroy_qp(id);
     good("ibv_destroy_cq", ibv_destroy_cq(ibv_cq_ex_to_cq(receives)));
     good("ibv_destroy_cq", ibv_destroy_cq(sends));
@@ -93,35 +86,20 @@ struct End {
       good("ibv_dealloc_td", ibv_dealloc_td(td));
     }
     good("ibv_dealloc_pd", ibv_dealloc_pd(pd));
-    rdma_destroy_ep(id);
   }
   ibv_cq* receive_cq() const { return ibv_cq_ex_to_cq(receives); }
 
   void post_receive(std::uint64_t number) {
-    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory.data()), kSize, mr->lkey};
-    ibv_recv_wr request{};
-    request.wr_id = number;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    ibv_recv_wr* bad = nullptr;
-    good("ibv_post_recv", ibv_post_recv(id->qp, &request, &bad));
+    apps::post_receive(id->qp, {{apps::number(memory.data()), kSize, mr->lkey}}, number);
   }
   // Unsignaled but for every 16th.
   int post(ibv_wr_opcode opcode, std::uint64_t number, std::uint32_t length, const End* peer = nullptr) {
-    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory.data()), length, mr->lkey};
-    ibv_send_wr request{};
-    request.wr_id = number;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.opcode = opcode;
-    request.send_flags = number % 16 == 15 ? IBV_SEND_SIGNALED : 0;
-    if (peer != nullptr) {
-      request.imm_data = htobe32(static_cast<std::uint32_t>(number));
-      request.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(peer->memory.data());
-      request.wr.rdma.rkey = peer->mr->rkey;
-    }
-    ibv_send_wr* bad = nullptr;
-    return ibv_post_send(id->qp, &request, &bad);
+    apps::SendRequest request(opcode, {apps::number(memory.data()), length, mr->lkey}, number,
+                              number % 16 == 15 ? IBV_SEND_SIGNALED : 0);
+    if (peer != nullptr)
+      request.immediate(htobe32(static_cast<std::uint32_t>(number)))
+          .at(apps::number(peer->memory.data()), peer->mr->rkey);
+    return request.try_post(id->qp);
   }
   void send_all(std::uint64_t count) {
     for (std::uint64_t number = 0; number < count;) {
@@ -142,37 +120,18 @@ struct End {
 };
 
 struct Pair {
-  rdma_cm_id* listener = nullptr;
+  apps::Listener listener{apps::create_ep(g_host, g_port, RAI_PASSIVE)};
   End near, far;
 
   explicit Pair(const Wanted& wanted) {
-    rdma_addrinfo* address = apps::resolve(g_host, g_port, RAI_PASSIVE);
-    good("rdma_create_ep", rdma_create_ep(&listener, address, nullptr, nullptr));
-    rdma_freeaddrinfo(address);
-    good("rdma_listen", rdma_listen(listener, 4));
-    address = apps::resolve(g_host, g_port, 0);
-    good("rdma_create_ep", rdma_create_ep(&near.id, address, nullptr, nullptr));
-    rdma_freeaddrinfo(address);
-    near.furnish(wanted);
-    std::thread caller([this] {
-      rdma_conn_param parameters = apps::connection_parameters();
-      good("rdma_connect", rdma_connect(near.id, &parameters));
-    });
-    good("rdma_get_request", rdma_get_request(listener, &far.id));
-    far.furnish(wanted);
+    near.furnish(apps::Endpoint(apps::create_ep(g_host, g_port, 0)), wanted);
+    std::thread caller([this] { apps::connect(*near.end); });
+    far.furnish(listener.request(), wanted);
     for (std::uint64_t number = 0; number < kDepth; ++number) far.post_receive(number);
-    rdma_conn_param parameters = apps::connection_parameters();
-    good("rdma_accept", rdma_accept(far.id, &parameters));
+    apps::accept(*far.end);
     caller.join();
-    near.connected = far.connected = true;
   }
-  ~Pair() {
-    std::thread other([this] { rdma_disconnect(near.id); });
-    rdma_disconnect(far.id);
-    other.join();
-    near.connected = far.connected = false;
-    rdma_destroy_ep(listener);
-  }
+  ~Pair() { apps::disconnect(*near.end, *far.end); }
 };
 
 // The next batch of an extended poll, each given to `take`; false if none came in time.
@@ -319,7 +278,7 @@ ibv_event_type next_event(ibv_context* context, void** element) {
   pollfd ready{context->async_fd, POLLIN, 0};
   if (poll(&ready, 1, 30'000) != 1) die("no async event");
   ibv_async_event event{};
-  if (ibv_get_async_event(context, &event) != 0) die("ibv_get_async_event: %s", std::strerror(errno));
+  good("ibv_get_async_event", ibv_get_async_event(context, &event));
   if (std::strcmp(ibv_event_type_str(event.event_type), "unknown") == 0) die("an event without a name");
   *element = event.element.qp;
   std::printf("%s\n", ibv_event_type_str(event.event_type));

@@ -7,10 +7,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kStep{5};
 
-void succeed(const char* what, int result) {
-  if (result != 0) die("%s: %s", what, std::strerror(errno));
-}
-
 rdma_conn_param parameters(const std::uint64_t* name) {
   rdma_conn_param parameters = connection_parameters();
   parameters.private_data = name;
@@ -34,11 +30,11 @@ std::optional<Events::Event> Events::next(std::chrono::milliseconds patience) co
   pollfd ready{channel_->fd, POLLIN, 0};
   if (::poll(&ready, 1, static_cast<int>(patience.count())) != 1) return std::nullopt;
   rdma_cm_event* heard = nullptr;
-  succeed("rdma_get_cm_event", rdma_get_cm_event(channel_, &heard));
+  good("rdma_get_cm_event", rdma_get_cm_event(channel_, &heard));
   Event event{heard->event, heard->id};
   if (heard->event == RDMA_CM_EVENT_CONNECT_REQUEST && heard->param.conn.private_data_len >= sizeof event.name)
     std::memcpy(&event.name, heard->param.conn.private_data, sizeof event.name);
-  succeed("rdma_ack_cm_event", rdma_ack_cm_event(heard));
+  good("rdma_ack_cm_event", rdma_ack_cm_event(heard));
   return event;
 }
 
@@ -62,8 +58,8 @@ Link::~Link() {
   }
   if (qp_ != nullptr) expect_error("ibv_destroy_qp", ibv_destroy_qp(qp_), 0);
   work_.reset();
-  if (id_ != nullptr) succeed("rdma_destroy_id", rdma_destroy_id(id_));
-  if (listener_ != nullptr) succeed("rdma_destroy_id", rdma_destroy_id(listener_));
+  if (id_ != nullptr) good("rdma_destroy_id", rdma_destroy_id(id_));
+  if (listener_ != nullptr) good("rdma_destroy_id", rdma_destroy_id(listener_));
 }
 
 bool Link::connect(const Line& line, std::uint64_t name) {
@@ -82,8 +78,7 @@ bool Link::connect_by_hand(const Line& line) {
   rnic_ = std::make_unique<Rnic>(host_);
   work_ = std::make_unique<Work>(*rnic_);
   ibv_qp_init_attr attributes = work_->attributes();
-  qp_ = ibv_create_qp(rnic_->pd(), &attributes);
-  if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  qp_ = made("ibv_create_qp", ibv_create_qp(rnic_->pd(), &attributes));
   to_init(qp_, {});
   work_->prepare(qp_);
   Introduction mine = work_->introduction();
@@ -99,7 +94,7 @@ void Link::make_cm_qp(rdma_cm_id* id) {
   // Without a domain of the program's own, each id takes librdmacm's.
   work_ = std::make_unique<Work>(id->verbs, id->pd);
   ibv_qp_init_attr attributes = work_->attributes();
-  succeed("rdma_create_qp", rdma_create_qp(id, id->pd, &attributes));
+  good("rdma_create_qp", rdma_create_qp(id, id->pd, &attributes));
   qp_ = id->qp;
   work_->prepare(qp_);
 }
@@ -107,15 +102,15 @@ void Link::make_cm_qp(rdma_cm_id* id) {
 bool Link::call(const Line& line, std::uint64_t name) {
   Introduction listening;
   if (!line.hear(listening)) return false;
-  succeed("rdma_create_id", rdma_create_id(events_->channel(), &id_, nullptr, RDMA_PS_TCP));
+  good("rdma_create_id", rdma_create_id(events_->channel(), &id_, nullptr, RDMA_PS_TCP));
   sockaddr_in address = address_of(host_, listening.port);
-  succeed("rdma_resolve_addr", rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&address), 2000));
+  good("rdma_resolve_addr", rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&address), 2000));
   if (events_->await(id_, kConnecting) != RDMA_CM_EVENT_ADDR_RESOLVED) die("the address is not resolved");
-  succeed("rdma_resolve_route", rdma_resolve_route(id_, 2000));
+  good("rdma_resolve_route", rdma_resolve_route(id_, 2000));
   if (events_->await(id_, kConnecting) != RDMA_CM_EVENT_ROUTE_RESOLVED) die("the route is not resolved");
   make_cm_qp(id_);
   rdma_conn_param wanted = parameters(&name);
-  succeed("rdma_connect", rdma_connect(id_, &wanted));
+  good("rdma_connect", rdma_connect(id_, &wanted));
   return await_established() && exchange(line, work_->introduction());
 }
 
@@ -134,10 +129,10 @@ rdma_cm_id* Link::request(const Line& line, std::uint64_t name) {
 }
 
 bool Link::be_called(const Line& line, std::uint64_t name) {
-  succeed("rdma_create_id", rdma_create_id(events_->channel(), &listener_, nullptr, RDMA_PS_TCP));
+  good("rdma_create_id", rdma_create_id(events_->channel(), &listener_, nullptr, RDMA_PS_TCP));
   sockaddr_in address = address_of(host_, 0);
-  succeed("rdma_bind_addr", rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)));
-  succeed("rdma_listen", rdma_listen(listener_, 4));
+  good("rdma_bind_addr", rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)));
+  good("rdma_listen", rdma_listen(listener_, 4));
   Introduction listening;
   listening.port = ntohs(rdma_get_src_port(listener_));
   if (!line.say(listening)) return false;

@@ -44,9 +44,7 @@ class Line {
 // A channel of rdma_cm, and what is heard on it.
 class Events {
  public:
-  Events() : channel_(rdma_create_event_channel()) {
-    if (channel_ == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
-  }
+  Events() : channel_(made("rdma_create_event_channel", rdma_create_event_channel())) {}
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
   ~Events() { rdma_destroy_event_channel(channel_); }

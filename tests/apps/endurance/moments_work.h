@@ -29,10 +29,9 @@ class Work {
  public:
   explicit Work(const Rnic& rnic) : Work(rnic.context(), rnic.pd()) {}
   Work(ibv_context* context, ibv_pd* pd)
-      : cq_(ibv_create_cq(context, 4 * kDepth, nullptr, nullptr, 0)),
+      : cq_(made("ibv_create_cq", ibv_create_cq(context, 4 * kDepth, nullptr, nullptr, 0))),
         mr_(reg(pd, memory_.data(), memory_.size(),
                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)) {
-    if (cq_ == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
     write(part(kShown), 0, kLength);
   }
   Work(const Work&) = delete;
@@ -94,7 +93,6 @@ class Work {
  private:
   enum Part : std::size_t { kInbox = 0, kOutbox = kDepth, kSinks = 2 * kDepth, kScratch = 3 * kDepth, kShown, kParts };
 
-  static unsigned long long ull(std::uint64_t value) { return value; }
   unsigned char* part(std::size_t index) { return memory_.data() + index * kLength; }
   static std::uint64_t offset(std::size_t index) { return index * kLength; }
 
@@ -115,12 +113,8 @@ class Work {
   }
 
   void receive() {
-    ibv_sge piece{number(part(kInbox + receives_ % kDepth)), kLength, mr_->lkey};
-    ibv_recv_wr request{}, *bad = nullptr;
-    request.wr_id = kReceive + receives_++;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    expect_error("ibv_post_recv", ibv_post_recv(qp_, &request, &bad), 0);
+    post_receive(qp_, {{number(part(kInbox + receives_ % kDepth)), kLength, mr_->lkey}}, kReceive + receives_);
+    ++receives_;
   }
 
   static ibv_wr_opcode opcode_of(std::uint64_t index) {
@@ -137,15 +131,10 @@ class Work {
     const std::size_t from = (opcode == IBV_WR_RDMA_READ ? kSinks : kOutbox) + index % kDepth;
     if (opcode == IBV_WR_SEND) write(part(from), message_of(index), length);
     if (opcode == IBV_WR_RDMA_READ) std::memset(part(from), 0, length);
-    ibv_sge piece{number(part(from)), length, mr_->lkey};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.wr_id = index;
-    request.opcode = opcode;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.send_flags = IBV_SEND_SIGNALED;
-    request.wr.rdma = {peer_.address + offset(opcode == IBV_WR_RDMA_READ ? kShown : kScratch), peer_.rkey};
-    expect_error("ibv_post_send", ibv_post_send(qp_, &request, &bad), 0);
+    const std::size_t to = opcode == IBV_WR_RDMA_READ ? kShown : kScratch;
+    SendRequest(opcode, {number(part(from)), length, mr_->lkey}, index)
+        .at(peer_.address + offset(to), peer_.rkey)
+        .post(qp_);
   }
 
   void take(const ibv_wc& wc) {

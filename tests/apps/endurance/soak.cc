@@ -81,9 +81,8 @@ class Soak {
     std::printf(
         "%s: lap %zu, %.0f s: %llu connections, at most %u at a time, %llu requests, %llu MiB; %ld KiB, "
         "%ld descriptors, %ld threads\n",
-        role_.c_str(), measures_.size(), passed, manual::ull(total_.connections), soak::g_open.most(),
-        manual::ull(requests), manual::ull(total_.octets >> 20), measures_.back().resident,
-        measures_.back().descriptors, measures_.back().threads);
+        role_.c_str(), measures_.size(), passed, ull(total_.connections), soak::g_open.most(), ull(requests),
+        ull(total_.octets >> 20), measures_.back().resident, measures_.back().descriptors, measures_.back().threads);
     std::fflush(stdout);
     over_ = passed >= seconds_ && measures_.size() >= kFewest;
   }
@@ -93,7 +92,7 @@ class Soak {
         "Sends", "with immediate",    "with invalidate", "Writes", "Writes with immediate",
         "Reads", "compare-and-swaps", "fetch-and-adds"};
     for (unsigned i = 0; i < soak::kOps; ++i) {
-      std::printf("%s: %llu %s\n", role_.c_str(), manual::ull(total_.requests[i]), kNames[i]);
+      std::printf("%s: %llu %s\n", role_.c_str(), ull(total_.requests[i]), kNames[i]);
       if (total_.requests[i] == 0) die("an operation was never used");
     }
     if (soak::g_open.most() < kAtATime) die("at most %u connections at a time", soak::g_open.most());

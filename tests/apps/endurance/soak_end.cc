@@ -13,16 +13,6 @@ constexpr int kEntries = kSlots * 2 * static_cast<int>(kDepth);
 
 std::uint64_t octets_of(std::uint64_t seed, std::uint64_t word) { return (seed + word) * 0x9E3779B97F4A7C15; }
 
-template <typename T>
-T* made(const char* what, T* object) {
-  if (object == nullptr) die("%s: %s", what, std::strerror(errno));
-  return object;
-}
-
-void succeed(const char* what, int result) {
-  if (result != 0) die("%s: %s", what, std::strerror(errno));
-}
-
 Manners manners() {
   Manners manners;
   manners.timeout = 24;  // with seven retries, some 9 minutes
@@ -70,14 +60,14 @@ Domain::Domain(ibv_context* context, Memory& memory, bool sleeps)
 }
 
 Domain::~Domain() {
-  manual::good("ibv_dereg_mr", ibv_dereg_mr(region_));
-  manual::good("ibv_destroy_srq", ibv_destroy_srq(srq_));
-  manual::good("ibv_destroy_cq", ibv_destroy_cq(cq_));
-  if (channel_ != nullptr) manual::good("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel_));
-  manual::good("ibv_dealloc_pd", ibv_dealloc_pd(pd_));
+  good("ibv_dereg_mr", ibv_dereg_mr(region_));
+  good("ibv_destroy_srq", ibv_destroy_srq(srq_));
+  good("ibv_destroy_cq", ibv_destroy_cq(cq_));
+  if (channel_ != nullptr) good("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel_));
+  good("ibv_dealloc_pd", ibv_dealloc_pd(pd_));
 }
 
-ibv_mr* Domain::reg() const { return made("ibv_reg_mr", ibv_reg_mr(pd_, memory_.at(0), Memory::kSize, kAccess)); }
+ibv_mr* Domain::reg() const { return apps::reg(pd_, memory_.at(0), Memory::kSize, kAccess); }
 
 ibv_qp_init_attr Domain::attributes(bool shared) const {
   Capacity capacity;
@@ -95,12 +85,12 @@ bool Domain::poll(ibv_wc& wc) const {
   return count == 1;
 }
 
-void Domain::arm() const { manual::good("ibv_req_notify_cq", ibv_req_notify_cq(cq_, 0)); }
+void Domain::arm() const { good("ibv_req_notify_cq", ibv_req_notify_cq(cq_, 0)); }
 
 void Domain::take_event() const {
   ibv_cq* which = nullptr;
   void* context = nullptr;
-  succeed("ibv_get_cq_event", ibv_get_cq_event(channel_, &which, &context));
+  good("ibv_get_cq_event", ibv_get_cq_event(channel_, &which, &context));
   if (which != cq_) die("ibv_get_cq_event tells of another CQ");
   ibv_ack_cq_events(cq_, 1);
 }
@@ -119,10 +109,8 @@ Connections::Connections(const std::string& host, bool calls, manual::Line& line
     port_ = std::to_string(line.hear<int>());
     return;
   }
-  rdma_addrinfo* address = resolve(host, "0", RAI_PASSIVE);
-  succeed("rdma_create_ep", rdma_create_ep(&listener_, address, nullptr, nullptr));
-  rdma_freeaddrinfo(address);
-  succeed("rdma_listen", rdma_listen(listener_, 4));
+  listener_ = create_ep(host, "0", RAI_PASSIVE);
+  good("rdma_listen", rdma_listen(listener_, 4));
   line.say<int>(ntohs(rdma_get_src_port(listener_)));
 }
 
@@ -167,22 +155,20 @@ void Connections::connect_by_hand(Connection& connection) {
 void Connections::connect_by_cm(Connection& connection) {
   rdma_cm_id* id = nullptr;
   if (calls_) {
-    rdma_addrinfo* address = resolve(host_, port_, 0);
-    succeed("rdma_create_ep", rdma_create_ep(&id, address, nullptr, nullptr));
-    rdma_freeaddrinfo(address);
+    id = create_ep(host_, port_, 0);
   } else {
-    succeed("rdma_get_request", rdma_get_request(listener_, &id));
+    good("rdma_get_request", rdma_get_request(listener_, &id));
   }
   connection.id = id;
   connection.domain = &domain_of(id->verbs);
   ibv_qp_init_attr attributes = connection.domain->attributes(connection.shared);
-  succeed("rdma_create_qp", rdma_create_qp(id, connection.domain->pd(), &attributes));
+  good("rdma_create_qp", rdma_create_qp(id, connection.domain->pd(), &attributes));
   connection.qp = id->qp;
   rdma_conn_param parameters = connection_parameters();
   if (calls_)
-    succeed("rdma_connect", rdma_connect(id, &parameters));
+    good("rdma_connect", rdma_connect(id, &parameters));
   else
-    succeed("rdma_accept", rdma_accept(id, &parameters));
+    good("rdma_accept", rdma_accept(id, &parameters));
 }
 
 // Of a queue pair that has ended, the receives that are left over have their completions.
@@ -190,7 +176,7 @@ void Connections::drain(Connection& connection) {
   for (std::uint32_t i = 0; i < kLeftOver; ++i) {
     const ibv_wc wc = next();
     if (wc.qp_num != connection.qp->qp_num || wc.wr_id != i || wc.status != IBV_WC_WR_FLUSH_ERR)
-      die("behind the end of QP %u: request %llu of QP %u: %s", connection.qp->qp_num, manual::ull(wc.wr_id), wc.qp_num,
+      die("behind the end of QP %u: request %llu of QP %u: %s", connection.qp->qp_num, ull(wc.wr_id), wc.qp_num,
           ibv_wc_status_str(wc.status));
   }
 }
@@ -200,24 +186,18 @@ void Connections::end(const Step& step) {
   const bool destroys = step.ending == (calls_ ? Ending::by_caller : Ending::by_listener);
   const bool sees_flush = !connection.shared && !destroys;
   if (!connection.shared)
-    for (std::uint32_t i = 0; i < kLeftOver; ++i) {
-      ibv_sge piece{memory_.address() + Memory::kIn, 64, connection.domain->region()->lkey};
-      ibv_recv_wr request{}, *bad = nullptr;
-      request.wr_id = i;
-      request.sg_list = &piece;
-      request.num_sge = 1;
-      manual::good("ibv_post_recv", ibv_post_recv(connection.qp, &request, &bad));
-    }
+    for (std::uint32_t i = 0; i < kLeftOver; ++i)
+      post_receive(connection.qp, {{memory_.address() + Memory::kIn, 64, connection.domain->region()->lkey}}, i);
   if (!destroys && connection.id == nullptr) to_state(connection.qp, IBV_QPS_ERR);
   if (step.ending == Ending::ordered && connection.id != nullptr)
-    succeed("rdma_disconnect", rdma_disconnect(connection.id));
+    good("rdma_disconnect", rdma_disconnect(connection.id));
   // A queue pair of rdma_cm whose peer is destroyed goes into error by itself.
   if (sees_flush) drain(connection);
-  manual::good("ibv_dealloc_mw", ibv_dealloc_mw(connection.window));
+  good("ibv_dealloc_mw", ibv_dealloc_mw(connection.window));
   if (connection.id != nullptr)
     rdma_destroy_ep(connection.id);
   else
-    manual::good("ibv_destroy_qp", ibv_destroy_qp(connection.qp));
+    good("ibv_destroy_qp", ibv_destroy_qp(connection.qp));
   connection = {};
   g_open.remove();
 }

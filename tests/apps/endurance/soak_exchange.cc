@@ -93,17 +93,14 @@ void Exchange::offer(Connection& connection, const Step& step) {
       connection.offered = connection.fresh->rkey;
       break;
     case Access::window: {
-      ibv_send_wr request{}, *bad = nullptr;
-      request.wr_id = kOfWindow;
-      request.opcode = IBV_WR_BIND_MW;
-      request.send_flags = IBV_SEND_SIGNALED;
-      request.bind_mw.mw = connection.window;
-      request.bind_mw.rkey = ibv_inc_rkey(connection.window->rkey);
-      request.bind_mw.bind_info = {connection.domain->region(), memory_.address(), Memory::kSharedAt,
-                                   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
-      manual::good("a bind", ibv_post_send(connection.qp, &request, &bad));
+      const std::uint32_t key = ibv_inc_rkey(connection.window->rkey);
+      SendRequest(IBV_WR_BIND_MW, {}, kOfWindow)
+          .bind(connection.window, key,
+                {connection.domain->region(), memory_.address(), Memory::kSharedAt,
+                 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC})
+          .post(connection.qp);
       connection.bound = true;
-      connection.offered = connection.window->rkey = request.bind_mw.rkey;  // as the program keeps it
+      connection.offered = connection.window->rkey = key;  // as the program keeps it
       expect_window(connection, "a bind", IBV_WC_BIND_MW);
       break;
     }
@@ -114,42 +111,32 @@ void Exchange::offer(Connection& connection, const Step& step) {
 void Exchange::expect_window(const Connection& connection, const char* what, ibv_wc_opcode opcode) {
   const ibv_wc wc = connections_.next();
   if (wc.wr_id != kOfWindow || wc.qp_num != connection.qp->qp_num || wc.status != IBV_WC_SUCCESS || wc.opcode != opcode)
-    die("%s: request %llu of QP %u: %s", what, manual::ull(wc.wr_id), wc.qp_num, ibv_wc_status_str(wc.status));
+    die("%s: request %llu of QP %u: %s", what, ull(wc.wr_id), wc.qp_num, ibv_wc_status_str(wc.status));
 }
 
 void Exchange::take_back(const Step& step) {
   Connection& connection = connections_[step.slot];
-  if (connection.fresh != nullptr) manual::good("ibv_dereg_mr", ibv_dereg_mr(std::exchange(connection.fresh, nullptr)));
+  if (connection.fresh != nullptr) good("ibv_dereg_mr", ibv_dereg_mr(std::exchange(connection.fresh, nullptr)));
   if (!std::exchange(connection.bound, false)) return;
-  ibv_send_wr request{}, *bad = nullptr;
-  request.wr_id = kOfWindow;
-  request.opcode = IBV_WR_LOCAL_INV;
-  request.send_flags = IBV_SEND_SIGNALED;
-  request.invalidate_rkey = connection.offered;
-  manual::good("an invalidation", ibv_post_send(connection.qp, &request, &bad));
+  SendRequest(IBV_WR_LOCAL_INV, {}, kOfWindow).invalidate(connection.offered).post(connection.qp);
   expect_window(connection, "an invalidation", IBV_WC_LOCAL_INV);
 }
 
 void Exchange::post_receives(const Step& step) {
   Connection& connection = connections_[step.slot];
+  const std::uint32_t lkey = connection.domain->region()->lkey;
   std::uint64_t number = 0;
   for (const Request& expected : step.requests[1 - own_]) {
     if (!takes_receive(expected.op)) continue;
-    ibv_sge piece{memory_.address() + Memory::kIn + expected.to, expected.length, connection.domain->region()->lkey};
-    ibv_recv_wr request{}, *bad = nullptr;
-    request.wr_id = kOfReceive + number++;
-    request.sg_list = &piece;
-    request.num_sge = expected.length > 0 && fills_receive(expected.op) ? 1 : 0;
-    if (!step.shared) {
-      manual::good("ibv_post_recv", ibv_post_recv(connection.qp, &request, &bad));
+    if (step.shared) {  // any of the connections may take it
+      const std::uint64_t at = memory_.address() + Memory::kSharedAt + shared_posted_ * kShared;
+      post_receive(connection.domain->srq(), {{at, kShared, lkey}}, kOfReceive + shared_posted_++);
       continue;
     }
-    // Any of the connections may take it.
-    request.wr_id = kOfReceive + shared_posted_;
-    piece.addr = memory_.address() + Memory::kSharedAt + shared_posted_++ * kShared;
-    piece.length = kShared;
-    request.num_sge = 1;
-    manual::good("ibv_post_srq_recv", ibv_post_srq_recv(connection.domain->srq(), &request, &bad));
+    std::vector<ibv_sge> list;
+    if (expected.length > 0 && fills_receive(expected.op))
+      list = {{memory_.address() + Memory::kIn + expected.to, expected.length, lkey}};
+    post_receive(connection.qp, list, kOfReceive + number++);
   }
 }
 
@@ -160,29 +147,25 @@ void Exchange::post_sends(const Step& step) {
   for (const Request& planned : step.requests[own_]) {
     const bool atomic = is_atomic(planned.op), reads = planned.op == Op::read;
     const std::uint64_t local = atomic ? Memory::kIn + planned.result : reads ? Memory::kIn + planned.to : planned.from;
-    ibv_sge piece{memory_.address() + local, atomic ? 8 : planned.length, lkey};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.wr_id = number++;
-    request.opcode = opcode_of(planned.op);
-    request.sg_list = &piece;
-    request.num_sge = piece.length > 0 ? 1 : 0;
-    if (planned.signaled) request.send_flags |= IBV_SEND_SIGNALED;
-    if (planned.inlined) request.send_flags |= IBV_SEND_INLINE;
+    unsigned flags = 0;
+    if (planned.signaled) flags |= IBV_SEND_SIGNALED;
+    if (planned.inlined) flags |= IBV_SEND_INLINE;
     // Only a fence keeps it from overtaking the answers to what reads through the window (RFC 5040 section 5.5).
-    if (planned.op == Op::send_invalidate) request.send_flags |= IBV_SEND_FENCE;
+    if (planned.op == Op::send_invalidate) flags |= IBV_SEND_FENCE;
+    SendRequest request(opcode_of(planned.op), {memory_.address() + local, atomic ? 8 : planned.length, lkey}, number++,
+                        flags);
     if (planned.op == Op::send_invalidate)
-      request.invalidate_rkey = connection.key;
+      request.invalidate(connection.key);
     else
-      request.imm_data = htobe32(planned.immediate());
+      request.immediate(htobe32(planned.immediate()));
     const std::uint64_t far = connection.peer + (reads ? planned.from : Memory::kIn + planned.to);
-    if (atomic) {
-      request.wr.atomic = {far, planned.op == Op::add ? planned.operand() : planned.compare(), planned.operand(),
-                           connection.key};
-    } else {
-      request.wr.rdma = {far, connection.key};
-    }
-    if (const int error = ibv_post_send(connection.qp, &request, &bad))
-      die("posting %s: %s", name_of(planned.op), std::strerror(error));
+    if (planned.op == Op::add)
+      request.add(far, connection.key, planned.operand());
+    else if (atomic)
+      request.swap(far, connection.key, planned.compare(), planned.operand());
+    else
+      request.at(far, connection.key);
+    good(name_of(planned.op), request.try_post(connection.qp));
     if (planned.inlined) memory_.fill(planned.from, kGuardSeed, planned.length);  // it is this program's again
   }
 }
@@ -199,7 +182,7 @@ void Exchange::collect(const std::vector<Step>& steps) {
                                    [&](const Step& each) { return connections_[each.slot].qp->qp_num == wc.qp_num; });
     if (step == steps.end()) die("a completion of QP %u, which has no work", wc.qp_num);
     if (wc.status != IBV_WC_SUCCESS)
-      die("slot %u, %s, request %llx: %s", step->slot, step->manual ? "by hand" : "rdma_cm", manual::ull(wc.wr_id),
+      die("slot %u, %s, request %llx: %s", step->slot, step->manual ? "by hand" : "rdma_cm", ull(wc.wr_id),
           ibv_wc_status_str(wc.status));
     if ((wc.wr_id & kOfReceive) != 0)
       received(*step, wc);
@@ -213,8 +196,7 @@ void Exchange::sent(const Step& step, const ibv_wc& wc) {
   Connection& connection = connections_[step.slot];
   std::size_t& next = connection.sent;
   while (next < list.size() && !list[next].signaled) ++next;
-  if (wc.wr_id != next)
-    die("slot %u: send %llu completes, not %llu", step.slot, manual::ull(wc.wr_id), manual::ull(next));
+  if (wc.wr_id != next) die("slot %u: send %llu completes, not %llu", step.slot, ull(wc.wr_id), ull(next));
   ++next;
 }
 

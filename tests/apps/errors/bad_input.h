@@ -51,7 +51,13 @@ struct Post {
     request.num_sge = static_cast<int>(list.size());
     return raw(end);
   }
-  int raw(Endpoint& end) { return apps::post(end, request); }
+  int raw(Endpoint& end) {
+    request.send_flags |= IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    const int error = ibv_post_send(end.qp(), &request, &bad);
+    if (error != 0 && bad != &request) die("ibv_post_send fails and bad_wr does not tell where");
+    return error;
+  }
 };
 
 inline ibv_sge sge(const ibv_mr* mr, std::uint32_t length, std::size_t offset = 0) {

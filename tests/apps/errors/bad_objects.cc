@@ -23,8 +23,7 @@ void port_in_use() {
 }
 
 void cm_misuse() {
-  rdma_event_channel* channel = rdma_create_event_channel();
-  if (channel == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
+  rdma_event_channel* channel = made("rdma_create_event_channel", rdma_create_event_channel());
   rdma_cm_id* id = nullptr;
   if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) die("rdma_create_id: %s", std::strerror(errno));
   auto failed = [](int result) { return result == 0 ? 0 : errno; };
@@ -78,8 +77,7 @@ void object_limits() {
   }
   cq = ibv_create_cq(context, 10, nullptr, nullptr, 1 << 20);
   expect_error("a completion vector that is not there", cq == nullptr ? errno : 0, {EINVAL});
-  cq = ibv_create_cq(context, 10, nullptr, nullptr, 0);
-  if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+  cq = made("ibv_create_cq", ibv_create_cq(context, 10, nullptr, nullptr, 0));
   auto refused = [&](const char* what, auto change) {
     ibv_qp_init_attr attributes = qp_attributes({});
     attributes.send_cq = attributes.recv_cq = cq;
@@ -95,7 +93,7 @@ void object_limits() {
   refused("a QP of 2^31 octets inline", [](auto& a) { a.cap.max_inline_data = 1u << 31; });
   refused("a UD QP", [](auto& a) { a.qp_type = IBV_QPT_UD; });
   refused("a QP of an unknown type", [](auto& a) { a.qp_type = static_cast<ibv_qp_type>(77); });
-  if (int error = ibv_destroy_cq(cq)) die("ibv_destroy_cq: %s", std::strerror(error));
+  good("ibv_destroy_cq", ibv_destroy_cq(cq));
   expect_error("destroying a CQ in use", ibv_destroy_cq(pair.near.id()->send_cq), {EBUSY});
   expect_error("deallocating a PD in use", ibv_dealloc_pd(pair.near.pd()), {EBUSY});
   ibv_port_attr port{};
@@ -222,40 +220,31 @@ void qp_states() {
   Memory memory(kSize);
   ibv_mr* mr = reg(pair.near.pd(), memory);
   ibv_qp_init_attr attributes = qp_attributes({});
-  ibv_cq* cq = ibv_create_cq(pair.near.id()->verbs, 100, nullptr, nullptr, 0);
-  if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+  ibv_cq* cq = made("ibv_create_cq", ibv_create_cq(pair.near.id()->verbs, 100, nullptr, nullptr, 0));
   attributes.send_cq = attributes.recv_cq = cq;
-  ibv_qp* qp = ibv_create_qp(pair.near.pd(), &attributes);
-  if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
-  ibv_sge local = sge(mr, 10);
-  ibv_send_wr request{};
-  request.sg_list = &local;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_SEND;
-  ibv_send_wr* bad = nullptr;
-  expect_error("a send in RESET", ibv_post_send(qp, &request, &bad), {EINVAL, ENOTCONN});
+  ibv_qp* qp = made("ibv_create_qp", ibv_create_qp(pair.near.pd(), &attributes));
+  expect_error("a send in RESET", SendRequest(IBV_WR_SEND, sge(mr, 10), 0, 0).try_post(qp), {EINVAL, ENOTCONN});
   ibv_qp_attr change{};
   change.qp_state = IBV_QPS_RTS;
   expect_error("RESET to RTS", ibv_modify_qp(qp, &change, IBV_QP_STATE), {EINVAL});
   change.qp_state = static_cast<ibv_qp_state>(55);
   expect_error("an unknown state", ibv_modify_qp(qp, &change, IBV_QP_STATE), {EINVAL});
   change.qp_state = IBV_QPS_ERR;
-  if (int error = ibv_modify_qp(qp, &change, IBV_QP_STATE)) die("RESET to ERR: %s", std::strerror(error));
-  if (int error = ibv_destroy_qp(qp)) die("ibv_destroy_qp: %s", std::strerror(error));
-  if (int error = ibv_destroy_cq(cq)) die("ibv_destroy_cq: %s", std::strerror(error));
+  good("RESET to ERR", ibv_modify_qp(qp, &change, IBV_QP_STATE));
+  good("ibv_destroy_qp", ibv_destroy_qp(qp));
+  good("ibv_destroy_cq", ibv_destroy_cq(cq));
   // A connected QP put into ERR flushes what it holds, in order, and takes more only to flush it.
-  for (int i = 0; i < 3; ++i)
-    if (int error = post_recv(pair.near, {sge(mr, 10)})) die("ibv_post_recv: %s", std::strerror(error));
+  for (int i = 0; i < 3; ++i) good("ibv_post_recv", try_post_receive(pair.near.qp(), {sge(mr, 10)}));
   change.qp_state = IBV_QPS_ERR;
-  if (int error = ibv_modify_qp(pair.near.qp(), &change, IBV_QP_STATE)) die("RTS to ERR: %s", std::strerror(error));
+  good("RTS to ERR", ibv_modify_qp(pair.near.qp(), &change, IBV_QP_STATE));
   for (int i = 0; i < 3; ++i) expect_status("a receive of a QP in ERR", received(pair.near), {IBV_WC_WR_FLUSH_ERR});
-  if (int error = Post(IBV_WR_SEND, {sge(mr, 10)}).at(pair.near)) die("a send in ERR: %s", std::strerror(error));
+  good("a send in ERR", Post(IBV_WR_SEND, {sge(mr, 10)}).at(pair.near));
   expect_status("a send of a QP in ERR", sent(pair.near), {IBV_WC_WR_FLUSH_ERR});
-  if (post_recv(pair.near, {sge(mr, 10)}) != 0) die("a receive in ERR is refused");
+  if (try_post_receive(pair.near.qp(), {sge(mr, 10)}) != 0) die("a receive in ERR is refused");
   expect_status("a receive posted in ERR", received(pair.near), {IBV_WC_WR_FLUSH_ERR});
   // The peer hears of it.
   ibv_wc wc{};
-  if (post_recv(pair.far, {sge(mr, 10)}) == 0) {
+  if (try_post_receive(pair.far.qp(), {sge(mr, 10)}) == 0) {
     if (!pair.far.recv_completion(wc)) die("the peer of a QP in ERR is told nothing");
     expect_status("the peer's receive", wc, {IBV_WC_WR_FLUSH_ERR, IBV_WC_LOC_PROT_ERR});
   }

@@ -38,12 +38,11 @@ void reg_unmapped() {
   Memory constant(kSize, PROT_READ);
   refused("read-only memory for writing", constant.base, kSize, kAll, {EFAULT});
   refused("remote write without local write", memory.base, kSize, IBV_ACCESS_REMOTE_WRITE, {EINVAL});
-  ibv_mr* good = ibv_reg_mr(pd, constant.base, kSize, int{IBV_ACCESS_REMOTE_READ});
-  if (good == nullptr) die("read-only memory for reading: %s", std::strerror(errno));
-  ibv_dereg_mr(good);
-  good = ibv_reg_mr(pd, memory.base, 4 * kSize, kAll);
-  if (good == nullptr) die("what is mapped before the hole: %s", std::strerror(errno));
-  ibv_dereg_mr(good);
+  ibv_mr* allowed =
+      made("read-only memory for reading", ibv_reg_mr(pd, constant.base, kSize, int{IBV_ACCESS_REMOTE_READ}));
+  ibv_dereg_mr(allowed);
+  allowed = made("what is mapped before the hole", ibv_reg_mr(pd, memory.base, 4 * kSize, kAll));
+  ibv_dereg_mr(allowed);
 }
 
 void bad_lkey() {
@@ -90,8 +89,7 @@ void local_bounds() {
 void local_other_pd() {
   Pair pair;
   Memory memory(kSize);
-  ibv_pd* other = ibv_alloc_pd(pair.near.id()->verbs);
-  if (other == nullptr) die("ibv_alloc_pd: %s", std::strerror(errno));
+  ibv_pd* other = made("ibv_alloc_pd", ibv_alloc_pd(pair.near.id()->verbs));
   ibv_mr* mr = reg(other, memory);
   expect_local_protection("a region of another PD", pair.near, {IBV_WR_SEND, {sge(mr, 100)}});
   ibv_dereg_mr(mr);
@@ -116,8 +114,8 @@ void recv_bad_lkey() {
   ibv_mr* sink = reg(pair.far.pd(), memory);
   ibv_sge wrong = sge(sink, 4096);
   wrong.lkey ^= 0x5a5a5a00;
-  if (post_recv(pair.far, {wrong}) == 0) {
-    if (int error = Post(IBV_WR_SEND, {sge(mr, 100)}).at(pair.near)) die("ibv_post_send: %s", std::strerror(error));
+  if (try_post_receive(pair.far.qp(), {wrong}) == 0) {
+    good("ibv_post_send", Post(IBV_WR_SEND, {sge(mr, 100)}).at(pair.near));
     expect_status("a receive with an unknown lkey", received(pair.far), {IBV_WC_LOC_PROT_ERR});
   }
   ibv_dereg_mr(mr);
@@ -129,8 +127,8 @@ void recv_too_short() {
   Memory memory(kSize);
   ibv_mr* mr = reg(pair.near.pd(), memory);
   ibv_mr* sink = reg(pair.far.pd(), memory);
-  if (int error = post_recv(pair.far, {sge(sink, 100)})) die("ibv_post_recv: %s", std::strerror(error));
-  if (int error = Post(IBV_WR_SEND, {sge(mr, 101)}).at(pair.near)) die("ibv_post_send: %s", std::strerror(error));
+  good("ibv_post_recv", try_post_receive(pair.far.qp(), {sge(sink, 100)}));
+  good("ibv_post_send", Post(IBV_WR_SEND, {sge(mr, 101)}).at(pair.near));
   expect_status("a receive that is too short", received(pair.far), {IBV_WC_LOC_LEN_ERR});
   ibv_dereg_mr(mr);
   ibv_dereg_mr(sink);
@@ -144,7 +142,7 @@ void too_many() {
   std::vector<ibv_sge> many(cap.max_send_sge + 1, sge(mr, 1));
   expect_error("more SGEs than max_send_sge", Post(IBV_WR_SEND, many).at(pair.near), {EINVAL, ENOMEM});
   many.resize(cap.max_recv_sge + 1, sge(mr, 1));
-  expect_error("more SGEs than max_recv_sge", post_recv(pair.near, many), {EINVAL, ENOMEM});
+  expect_error("more SGEs than max_recv_sge", try_post_receive(pair.near.qp(), many), {EINVAL, ENOMEM});
   Post negative(IBV_WR_SEND, {});
   negative.request.num_sge = -1;
   expect_error("a negative number of SGEs", negative.raw(pair.near), {EINVAL});
@@ -156,7 +154,7 @@ void too_many() {
   // The receive queue takes what it promised, then ENOMEM.
   unsigned posted = 0;
   int error = 0;
-  while (posted <= 1u << 20 && (error = post_recv(pair.near, {sge(mr, 1)})) == 0) ++posted;
+  while (posted <= 1u << 20 && (error = try_post_receive(pair.near.qp(), {sge(mr, 1)})) == 0) ++posted;
   expect_error("a full receive queue", error, {ENOMEM});
   if (posted < cap.max_recv_wr) die("the receive queue takes %u, not %u", posted, cap.max_recv_wr);
   ibv_dereg_mr(mr);
@@ -184,8 +182,8 @@ void length_overflow() {
   // Two SGEs of 2^31 octets each: more than any message may have.
   Pair pair;
   Memory memory(std::size_t{1} << 31);
-  ibv_mr* mr = ibv_reg_mr(pair.near.pd(), memory.base, memory.size, int{IBV_ACCESS_REMOTE_READ});
-  if (mr == nullptr) die("ibv_reg_mr of 2 GiB: %s", std::strerror(errno));
+  ibv_mr* mr =
+      made("ibv_reg_mr of 2 GiB", ibv_reg_mr(pair.near.pd(), memory.base, memory.size, int{IBV_ACCESS_REMOTE_READ}));
   const ibv_sge half = sge(mr, 1u << 31);
   Post post(IBV_WR_SEND, {half, half});
   const int error = post.at(pair.near);

@@ -13,6 +13,8 @@ namespace {
 using apps::Clock;
 using apps::die;
 using apps::Place;
+using apps::SendRequest;
+using apps::ull;
 using namespace apps::manual;
 
 constexpr std::uint32_t kSize = 1U << 20, kDepth = 64;
@@ -71,16 +73,7 @@ class Survivor : Rig {
     peer_ = connect(line);
   }
   void post(ibv_wr_opcode opcode, std::uint32_t size) {
-    ibv_sge piece = sge(size);
-    ibv_send_wr request{}, *bad = nullptr;
-    request.wr_id = posted_++;
-    request.opcode = opcode;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.send_flags = IBV_SEND_SIGNALED;
-    request.wr.rdma.remote_addr = peer_.address;
-    request.wr.rdma.rkey = peer_.rkey;
-    good("ibv_post_send", ibv_post_send(end.qp(), &request, &bad));
+    SendRequest(opcode, sge(size), posted_++).at(peer_.address, peer_.rkey).post(end.qp());
   }
   void succeed() {
     while (done_ < posted_) take();

@@ -97,8 +97,7 @@ struct Requester {
 struct Responder {
   Responder(const std::string& host, const Wanted& wanted) : end(host, wanted) {
     other_pd = ibv_alloc_pd(end.context());
-    other_mr = ibv_reg_mr(other_pd, memory.data(), kSize, IBV_ACCESS_LOCAL_WRITE | static_cast<int>(kRemote));
-    if (other_mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
+    other_mr = apps::reg(other_pd, memory.data(), kSize, IBV_ACCESS_LOCAL_WRITE | static_cast<int>(kRemote));
   }
   ~Responder() {
     good("ibv_dereg_mr", ibv_dereg_mr(other_mr));

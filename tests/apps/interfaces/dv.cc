@@ -33,7 +33,7 @@ class Pair {
  public:
   // `extended`: the far end receives into an extended completion queue, where there are such.
   Pair(const std::string& host, const std::string& port, bool extended = false)
-      : near_(apps::call(host, port)), listener_(host, port, 1) {
+      : near_(apps::call(host, port)), listener_(apps::create_ep(host, port, RAI_PASSIVE)) {
     apps::make_qp(near_, {16, 16, 4, 4, 64});
     uiwdv_qp_attr agreed;
     MUST(uiwdv_query_qp(near_.qp(), &agreed, sizeof agreed) == ENOTCONN);
@@ -41,19 +41,17 @@ class Pair {
       far_.emplace(listener_.request());
       if (extended) make_queue();
       apps::make_qp(*far_, {16, 16, 4, 4, 64}, 0, far_cq_ != nullptr ? ibv_cq_ex_to_cq(far_cq_) : nullptr);
-      words_mr_ = apps::register_memory(*far_, words_, sizeof words_,
-                                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+      words_mr_ = apps::reg(far_->id()->pd, words_, sizeof words_,
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
       apps::accept(*far_, apps::window_of(words_, words_mr_));
     });
     apps::connect(near_, Window{});
     accepts.join();
     window_ = apps::receive_window(near_);
-    before_mr_ = apps::register_memory(near_, &before_, sizeof before_, IBV_ACCESS_LOCAL_WRITE);
+    before_mr_ = apps::reg(near_.id()->pd, &before_, sizeof before_, IBV_ACCESS_LOCAL_WRITE);
   }
   ~Pair() {
-    std::thread other([&] { far_->disconnect(); });
-    near_.disconnect();
-    other.join();
+    apps::disconnect(near_, *far_);
     ibv_dereg_mr(words_mr_);
     ibv_dereg_mr(before_mr_);
     far_.reset();
@@ -83,10 +81,10 @@ class Pair {
 
   void done(std::uint64_t id, ibv_wc_opcode opcode, ibv_wc_status status = IBV_WC_SUCCESS) {
     ibv_wc wc{};
-    if (!near_.send_completion(wc)) die("request %llu does not complete", static_cast<unsigned long long>(id));
+    if (!near_.send_completion(wc)) die("request %llu does not complete", apps::ull(id));
     if (wc.wr_id != id || wc.status != status) {
-      die("request %llu completes with %s, not %llu with %s", static_cast<unsigned long long>(wc.wr_id),
-          ibv_wc_status_str(wc.status), static_cast<unsigned long long>(id), ibv_wc_status_str(status));
+      die("request %llu completes with %s, not %llu with %s", apps::ull(wc.wr_id), ibv_wc_status_str(wc.status),
+          apps::ull(id), ibv_wc_status_str(status));
     }
     if (status == IBV_WC_SUCCESS) MUST(wc.opcode == opcode);
   }
@@ -107,7 +105,7 @@ class Pair {
   }
 
   Endpoint near_;
-  apps::OpenListener listener_;
+  apps::Listener listener_;
   ibv_cq_ex* far_cq_ = nullptr;
   std::optional<Endpoint> far_;
   alignas(8) std::uint64_t words_[8] = {};
@@ -254,7 +252,7 @@ void masked_swaps(Pair& pair) {
 }
 
 void immediates(Pair& pair) {
-  for (std::uint64_t id = 0; id < 4; ++id) apps::post_receive(pair.far(), id, nullptr, 0);
+  for (std::uint64_t id = 0; id < 4; ++id) apps::post_receive(pair.far().qp(), {}, id);
   const Octets first{{1, 2, 3, 4, 5, 6, 7, 8}}, last{{0xFF, 0, 0xFE, 1, 0xFD, 2, 0xFC, 3}};
   std::uint64_t value = 0x0102030405060708;
   pair.start(1, 0);
@@ -292,9 +290,9 @@ void extended_queue(Pair& pair) {
     std::puts("no extended completion queues");
     return;
   }
-  apps::post_receive(pair.far(), 1, nullptr, 0);
-  apps::post_receive(pair.far(), 2, nullptr, 0);
-  apps::post_receive(pair.far(), 3, nullptr, 0);
+  apps::post_receive(pair.far().qp(), {}, 1);
+  apps::post_receive(pair.far().qp(), {}, 2);
+  apps::post_receive(pair.far().qp(), {}, 3);
   const Octets immediate{{1, 2, 3, 4, 5, 6, 7, 8}};
   pair.start(3, 0);
   MUST(uiwdv_wr_imm8(pair.qp(), immediate.octet) == 0);
@@ -371,15 +369,10 @@ void mistakes(Pair& pair) {
 // memory that they share.
 void sends_at_once(Pair& pair) {
   for (Endpoint* end : {&pair.far(), &pair.near()}) {
-    ibv_recv_wr receive{}, *bad = nullptr;
-    MUST(ibv_post_recv(end->qp(), &receive, &bad) == 0);
+    apps::post_receive(end->qp());
   }
   for (Endpoint* end : {&pair.far(), &pair.near()}) {
-    ibv_send_wr send{}, *bad = nullptr;
-    send.opcode = IBV_WR_SEND_WITH_IMM;
-    send.send_flags = IBV_SEND_SIGNALED;
-    send.imm_data = htobe32(0x01020304);
-    MUST(ibv_post_send(end->qp(), &send, &bad) == 0);
+    MUST(apps::SendRequest(IBV_WR_SEND_WITH_IMM).immediate(htobe32(0x01020304)).try_post(end->qp()) == 0);
   }
   for (Endpoint* end : {&pair.far(), &pair.near()}) {
     ibv_wc wc{};

@@ -268,26 +268,13 @@ void work_in_error(World& w) {
   if (ibv_get_cq_event(w.channel, &cq, &cq_context) != 0 || cq != w.cq) die("cq_event");
   print("cq_event", 0);
   ibv_ack_cq_events(cq, 1);
-  ibv_send_wr send{};
-  send.wr_id = 2;
-  send.sg_list = &sge;
-  send.num_sge = 1;
-  send.opcode = IBV_WR_SEND;
-  ibv_send_wr* bad_send = nullptr;
-  works("post_send", ibv_post_send(w.qp, &send, &bad_send));
+  works("post_send", apps::SendRequest(IBV_WR_SEND, sge, 2, 0).try_post(w.qp));
   flush_completion(w, wc);
 }
 
 // More completions than there is room for.
 void overrun(World& w) {
-  ibv_sge sge = w.sge();
-  ibv_send_wr send{};
-  send.wr_id = 2;
-  send.sg_list = &sge;
-  send.num_sge = 1;
-  send.opcode = IBV_WR_SEND;
-  ibv_send_wr* bad_send = nullptr;
-  for (int i = 0; i <= w.cq->cqe; ++i) works("post_send", ibv_post_send(w.qp, &send, &bad_send));
+  for (int i = 0; i <= w.cq->cqe; ++i) works("post_send", apps::SendRequest(IBV_WR_SEND, w.sge(), 2, 0).try_post(w.qp));
   ibv_async_event event{};
   if (ibv_get_async_event(w.context, &event) != 0) die("async_event: %s", std::strerror(errno));
   if (event.event_type != IBV_EVENT_CQ_ERR || event.element.cq != w.cq) {
@@ -368,12 +355,7 @@ void shared_receive_queue(World& w) {
   works("modify_srq", ibv_modify_srq(any, &attributes, IBV_SRQ_LIMIT), {EOPNOTSUPP});
   std::uint32_t number = 0;
   works("get_srq_num", ibv_get_srq_num(any, &number), {EOPNOTSUPP, EINVAL});
-  ibv_sge sge = w.sge();
-  ibv_recv_wr receive{};
-  receive.sg_list = &sge;
-  receive.num_sge = 1;
-  ibv_recv_wr* bad = nullptr;
-  works("post_srq_recv", ibv_post_srq_recv(any, &receive, &bad), {EOPNOTSUPP});
+  works("post_srq_recv", apps::try_post_receive(any, {w.sge()}), {EOPNOTSUPP});
   ibv_ops_wr tags{};
   ibv_ops_wr* bad_tags = nullptr;
   works("post_srq_ops", ibv_post_srq_ops(any, &tags, &bad_tags), {EOPNOTSUPP});

@@ -12,6 +12,8 @@
 namespace {
 
 using apps::die;
+using apps::SendRequest;
+using apps::ull;
 using namespace apps::manual;
 
 constexpr std::uint64_t kCount = 30'000, kAhead = 10'000;
@@ -114,17 +116,11 @@ void send(const std::string& host, Line& line) {
     const std::uint32_t size = size_of(posted);
     std::memset(at, static_cast<int>(posted % 251), size);
     std::memcpy(at, &posted, sizeof posted);
-    ibv_sge sge{reinterpret_cast<std::uint64_t>(at), size, mr->lkey};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.wr_id = posted;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.opcode = kind_of(posted);
-    request.send_flags = posted % kSignalEvery == kSignalEvery - 1 ? unsigned{IBV_SEND_SIGNALED} : 0U;
-    request.imm_data = htobe32(static_cast<std::uint32_t>(posted));
-    request.wr.rdma.remote_addr = target.address;
-    request.wr.rdma.rkey = target.rkey;
-    good("ibv_post_send", ibv_post_send(end.qp(), &request, &bad));
+    SendRequest(kind_of(posted), {reinterpret_cast<std::uint64_t>(at), size, mr->lkey}, posted,
+                posted % kSignalEvery == kSignalEvery - 1 ? unsigned{IBV_SEND_SIGNALED} : 0U)
+        .at(target.address, target.rkey)
+        .immediate(htobe32(static_cast<std::uint32_t>(posted)))
+        .post(end.qp());
     if (++posted == kAhead) line.meet('g');
     if (posted % 1000 == 0) growth.look();
     ibv_wc wc{};

@@ -47,8 +47,7 @@ ibv_pd* parent_domain(ibv_pd* pd, Store& store) {
   attributes.free = store_free;
   attributes.pd_context = &store;
   attributes.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-  store.domain = ibv_alloc_parent_domain(pd->context, &attributes);
-  if (store.domain == nullptr) die("ibv_alloc_parent_domain: %s", std::strerror(errno));
+  store.domain = made("ibv_alloc_parent_domain", ibv_alloc_parent_domain(pd->context, &attributes));
   return store.domain;
 }
 
@@ -66,19 +65,13 @@ ibv_cq* queue(ibv_pd* parent, std::uint32_t entries, std::uint64_t fields = 0) {
 void flush_to(ibv_pd* parent, ibv_cq* cq, const Store& store, std::uint64_t count) {
   ibv_qp_init_attr attributes = qp_attributes({});
   attributes.send_cq = attributes.recv_cq = cq;
-  ibv_qp* qp = ibv_create_qp(parent, &attributes);
-  if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  ibv_qp* qp = made("ibv_create_qp", ibv_create_qp(parent, &attributes));
   ibv_qp_attr change{};
   change.qp_state = IBV_QPS_INIT;
   change.port_num = 1;
   expect_error("ibv_modify_qp",
                ibv_modify_qp(qp, &change, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
-  for (std::uint64_t id = 0; id < count; ++id) {
-    ibv_recv_wr request{};
-    request.wr_id = 0x5a5a5a00 + id;
-    ibv_recv_wr* bad = nullptr;
-    expect_error("ibv_post_recv", ibv_post_recv(qp, &request, &bad), 0);
-  }
+  for (std::uint64_t id = 0; id < count; ++id) post_receive(qp, {}, 0x5a5a5a00 + id);
   change.qp_state = IBV_QPS_ERR;
   expect_error("ibv_modify_qp", ibv_modify_qp(qp, &change, IBV_QP_STATE), 0);
   bool seen = store.out.empty();

@@ -26,6 +26,8 @@ namespace {
 
 using apps::die;
 using apps::Endpoint;
+using apps::SendRequest;
+using apps::ull;
 using apps::Window;
 
 constexpr std::chrono::seconds kLong{150};
@@ -102,8 +104,8 @@ class Worker {
   Worker(const std::string& host, const std::string& port, std::uint64_t name, unsigned outstanding)
       : name_(name), outstanding_(outstanding), end_(apps::create(host, port, {})) {
     results_.resize(outstanding);
-    mr_ = apps::register_memory(end_, results_.data(), results_.size() * 8, IBV_ACCESS_LOCAL_WRITE);
-    scratch_mr_ = apps::register_memory(end_, scratch_, sizeof scratch_, IBV_ACCESS_LOCAL_WRITE);
+    mr_ = apps::reg(end_.id()->pd, results_.data(), results_.size() * 8, IBV_ACCESS_LOCAL_WRITE);
+    scratch_mr_ = apps::reg(end_.id()->pd, scratch_, sizeof scratch_, IBV_ACCESS_LOCAL_WRITE);
     apps::connect(end_, Window{});
     target_ = apps::receive_window(end_);
   }
@@ -160,58 +162,34 @@ class Worker {
   void report() {
     static_assert(sizeof account_ <= sizeof scratch_);
     std::memcpy(scratch_, &account_, sizeof account_);
-    ibv_send_wr request = request_of(IBV_WR_SEND, 0, sizeof account_ / 8);
-    post(request);
+    SendRequest request = request_of(IBV_WR_SEND, 0, sizeof account_ / 8);
+    carry_out(request);
   }
 
  private:
-  static unsigned long long ull(std::uint64_t value) { return value; }
-
-  void post_add(std::uint64_t number) {
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(&results_[number % outstanding_]), 8, mr_->lkey};
-    ibv_send_wr request{};
-    request.wr_id = number;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-    request.send_flags = IBV_SEND_SIGNALED;
-    request.wr.atomic.remote_addr = target_.address + offsetof(Shared, counter);
-    request.wr.atomic.rkey = target_.rkey;
-    request.wr.atomic.compare_add = 1;
-    ibv_send_wr* bad = nullptr;
-    if (int error = ibv_post_send(end_.qp(), &request, &bad)) die("ibv_post_send: %s", std::strerror(error));
+  void post_add(std::uint64_t index) {
+    const ibv_sge result{apps::number(&results_[index % outstanding_]), 8, mr_->lkey};
+    SendRequest(IBV_WR_ATOMIC_FETCH_AND_ADD, result, index)
+        .add(target_.address + offsetof(Shared, counter), target_.rkey, 1)
+        .post(end_.qp());
   }
 
-  ibv_send_wr request_of(ibv_wr_opcode opcode, std::size_t scratch, std::size_t words) {
-    sge_ = {reinterpret_cast<std::uintptr_t>(&scratch_[scratch]), static_cast<std::uint32_t>(words * 8),
-            scratch_mr_->lkey};
-    ibv_send_wr request{};
-    request.sg_list = &sge_;
-    request.num_sge = 1;
-    request.opcode = opcode;
-    request.send_flags = IBV_SEND_SIGNALED;
-    return request;
+  SendRequest request_of(ibv_wr_opcode opcode, std::size_t scratch, std::size_t words) {
+    return SendRequest(opcode,
+                       {apps::number(&scratch_[scratch]), static_cast<std::uint32_t>(words * 8), scratch_mr_->lkey});
   }
-  void post(ibv_send_wr& request) {
-    ibv_send_wr* bad = nullptr;
-    if (int error = ibv_post_send(end_.qp(), &request, &bad)) die("ibv_post_send: %s", std::strerror(error));
+  void carry_out(SendRequest& request) {
+    request.post(end_.qp());
     ibv_wc wc{};
     if (!end_.send_completion(wc, false, kLong)) die("no completion in time");
     apps::must_succeed(wc, "a request");
   }
   void transfer(ibv_wr_opcode opcode, std::size_t offset, std::size_t scratch, std::size_t words) {
-    ibv_send_wr request = request_of(opcode, scratch, words);
-    request.wr.rdma.remote_addr = target_.address + offset;
-    request.wr.rdma.rkey = target_.rkey;
-    post(request);
+    carry_out(request_of(opcode, scratch, words).at(target_.address + offset, target_.rkey));
   }
   std::uint64_t swap(std::uint64_t compare, std::uint64_t value) {
-    ibv_send_wr request = request_of(IBV_WR_ATOMIC_CMP_AND_SWP, 2, 1);
-    request.wr.atomic.remote_addr = target_.address + offsetof(Shared, lock);
-    request.wr.atomic.rkey = target_.rkey;
-    request.wr.atomic.compare_add = compare;
-    request.wr.atomic.swap = value;
-    post(request);
+    carry_out(request_of(IBV_WR_ATOMIC_CMP_AND_SWP, 2, 1)
+                  .swap(target_.address + offsetof(Shared, lock), target_.rkey, compare, value));
     return scratch_[2];
   }
 
@@ -222,7 +200,6 @@ class Worker {
   Endpoint end_;
   ibv_mr* mr_;
   ibv_mr* scratch_mr_;
-  ibv_sge sge_{};
   Window target_;
   Account account_;
 };
@@ -245,7 +222,7 @@ void client(const std::string& host, const std::string& port, unsigned connectio
 
 void serve(const std::string& host, const std::string& port, const char* path, unsigned connections) {
   Shared* shared = map(path);
-  apps::OpenListener listener(host, port, 64);
+  apps::Listener listener(apps::create_ep(host, port, RAI_PASSIVE), 64);
   std::deque<Endpoint> ends;
   std::vector<Account> accounts(connections);
   ibv_mr *memory = nullptr, *inbox = nullptr;
@@ -256,14 +233,13 @@ void serve(const std::string& host, const std::string& port, const char* path, u
     Endpoint& end = ends.back();
     apps::make_qp(end, {4, 4, 1, 1, 0}, 0);
     if (memory == nullptr) {
-      memory = apps::register_memory(
-          end, shared, kPage,
+      memory = apps::reg(
+          end.id()->pd, shared, kPage,
           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-      inbox = apps::register_memory(end, accounts.data(), connections * sizeof(Account), IBV_ACCESS_LOCAL_WRITE);
+      inbox = apps::reg(end.id()->pd, accounts.data(), connections * sizeof(Account), IBV_ACCESS_LOCAL_WRITE);
       thread = std::thread([&] { local = work_locally(*shared, 1); });
     }
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(&accounts[i]), sizeof(Account), inbox->lkey};
-    apps::post_receive(end, i, &sge, 1);
+    apps::post_receive(end.qp(), {{apps::number(&accounts[i]), sizeof(Account), inbox->lkey}}, i);
     apps::accept(end, apps::window_of(shared, memory));
   }
   Account remote;
@@ -299,8 +275,7 @@ int main(int argc, char** argv) {
            argc == 8 ? static_cast<unsigned>(number(argv[7])) : 16);
   } else if (mode == "show" && argc == 3) {
     const Shared& shared = *map(argv[2]);
-    std::printf("counter %llu, guarded %llu, lock %llu\n", static_cast<unsigned long long>(shared.counter),
-                static_cast<unsigned long long>(shared.guarded), static_cast<unsigned long long>(shared.lock));
+    std::printf("counter %llu, guarded %llu, lock %llu\n", ull(shared.counter), ull(shared.guarded), ull(shared.lock));
   } else {
     die("usage: %s server HOST PORT FILE CONNECTIONS | local FILE | show FILE |\n"
         "       client HOST PORT CONNECTIONS ADDS ROUNDS [OUTSTANDING]",

@@ -154,14 +154,7 @@ class End {
 
   void receive(const apps::ManualQp& qp) { qp.receive(octets_.data(), wanted_.octets, mr_, 0); }
   void send(const apps::ManualQp& qp) {
-    ibv_sge piece{apps::number(octets_.data()), wanted_.octets, mr_->lkey};
-    ibv_send_wr request{};
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_SEND;
-    request.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    apps::expect_error("ibv_post_send", ibv_post_send(qp.get(), &request, &bad), 0);
+    apps::SendRequest(IBV_WR_SEND, {apps::number(octets_.data()), wanted_.octets, mr_->lkey}).post(qp.get());
   }
 
   const int peer_;

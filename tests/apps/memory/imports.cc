@@ -29,42 +29,29 @@ int copy_of(int fd) {
 // A context on the file of another one.
 class Imported {
  public:
-  explicit Imported(ibv_context* original) : context_(ibv_import_device(copy_of(original->cmd_fd))) {
-    if (context_ == nullptr) die("ibv_import_device: %s", std::strerror(errno));
-  }
+  explicit Imported(ibv_context* original)
+      : context_(made("ibv_import_device", ibv_import_device(copy_of(original->cmd_fd)))) {}
   Imported(const Imported&) = delete;
   Imported& operator=(const Imported&) = delete;
   ~Imported() { expect_error("ibv_close_device", ibv_close_device(context_), 0); }
 
   ibv_context* get() const { return context_; }
-  ibv_pd* pd(std::uint32_t handle) const {
-    ibv_pd* pd = ibv_import_pd(context_, handle);
-    if (pd == nullptr) die("ibv_import_pd: %s", std::strerror(errno));
-    return pd;
-  }
+  ibv_pd* pd(std::uint32_t handle) const { return made("ibv_import_pd", ibv_import_pd(context_, handle)); }
 
  private:
   ibv_context* context_;
 };
 
-ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) {
-  ibv_mr* mr = ibv_import_mr(pd, handle);
-  if (mr == nullptr) die("ibv_import_mr: %s", std::strerror(errno));
-  return mr;
-}
+ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) { return made("ibv_import_mr", ibv_import_mr(pd, handle)); }
 
 ibv_cq* queue(ibv_context* context, int size = 16) {
-  ibv_cq* cq = ibv_create_cq(context, size, nullptr, nullptr, 0);
-  if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
-  return cq;
+  return made("ibv_create_cq", ibv_create_cq(context, size, nullptr, nullptr, 0));
 }
 
 ibv_qp* queue_pair(ibv_pd* pd, ibv_cq* cq) {
   ibv_qp_init_attr attributes = qp_attributes({});
   attributes.send_cq = attributes.recv_cq = cq;
-  ibv_qp* qp = ibv_create_qp(pd, &attributes);
-  if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
-  return qp;
+  return made("ibv_create_qp", ibv_create_qp(pd, &attributes));
 }
 
 void expect_done(ibv_cq* cq, const char* what) {
@@ -74,20 +61,9 @@ void expect_done(ibv_cq* cq, const char* what) {
 }
 
 void write(ibv_qp* qp, ibv_sge from, std::uint64_t to, std::uint32_t rkey) {
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_RDMA_WRITE;
-  request.sg_list = &from;
-  request.num_sge = 1;
-  request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.rdma.remote_addr = to;
-  request.wr.rdma.rkey = rkey;
-  ibv_send_wr* bad = nullptr;
-  expect_error("ibv_post_send", ibv_post_send(qp, &request, &bad), 0);
+  SendRequest(IBV_WR_RDMA_WRITE, from).at(to, rkey).post(qp);
   expect_done(qp->send_cq, "a Write");
-  ibv_send_wr behind{};  // its answer tells that the Write has arrived
-  behind.opcode = IBV_WR_RDMA_READ;
-  behind.send_flags = IBV_SEND_SIGNALED;
-  expect_error("ibv_post_send", ibv_post_send(qp, &behind, &bad), 0);
+  SendRequest(IBV_WR_RDMA_READ).post(qp);  // its answer tells that the Write has arrived
   expect_done(qp->send_cq, "a Read of no octets");
 }
 
@@ -225,8 +201,7 @@ void import_dm() {
   ibv_dm* original = ibv_alloc_dm(rnic.context(), &wanted);
   expect(original != nullptr, "ibv_alloc_dm");
   const Imported imported(rnic.context());
-  ibv_dm* dm = ibv_import_dm(imported.get(), original->handle);
-  if (dm == nullptr) die("ibv_import_dm: %s", std::strerror(errno));
+  ibv_dm* dm = made("ibv_import_dm", ibv_import_dm(imported.get(), original->handle));
   const std::vector<std::uint8_t> sent(4096, 7);
   std::vector<std::uint8_t> back(4096);
   expect_error("ibv_memcpy_to_dm", ibv_memcpy_to_dm(original, 0, sent.data(), sent.size()), 0);

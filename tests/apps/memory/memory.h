@@ -25,15 +25,9 @@ inline void expect(bool good, const char* what) {
 }
 inline int error_of(const void* object) { return object == nullptr ? errno : 0; }
 
-inline ibv_pd* new_pd(Endpoint& end) {
-  ibv_pd* pd = ibv_alloc_pd(end.id()->verbs);
-  if (pd == nullptr) die("ibv_alloc_pd: %s", std::strerror(errno));
-  return pd;
-}
+inline ibv_pd* new_pd(Endpoint& end) { return made("ibv_alloc_pd", ibv_alloc_pd(end.id()->verbs)); }
 inline ibv_mw* window(ibv_pd* pd, ibv_mw_type type = IBV_MW_TYPE_2) {
-  ibv_mw* mw = ibv_alloc_mw(pd, type);
-  if (mw == nullptr) die("ibv_alloc_mw: %s", std::strerror(errno));
-  return mw;
+  return made("ibv_alloc_mw", ibv_alloc_mw(pd, type));
 }
 
 // Connected ends with memory, which outlives the connection.
@@ -51,38 +45,18 @@ struct Pair {
 
 inline int post_data(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t remote, std::uint32_t rkey,
                      unsigned flags = 0) {
-  ibv_send_wr request{};
-  request.opcode = opcode;
-  request.sg_list = &sge;
-  request.num_sge = sge.length > 0 ? 1 : 0;
-  request.send_flags = flags;
-  if (opcode == IBV_WR_SEND_WITH_INV) {
-    request.invalidate_rkey = rkey;
-  } else {
-    request.wr.rdma.remote_addr = remote;
-    request.wr.rdma.rkey = rkey;
-  }
-  return post(end, request);
+  SendRequest request(opcode, sge, 0, flags | IBV_SEND_SIGNALED);
+  opcode == IBV_WR_SEND_WITH_INV ? request.invalidate(rkey) : request.at(remote, rkey);
+  return request.try_post(end.qp());
 }
 inline int post_bind(Endpoint& end, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info& info) {
-  ibv_send_wr request{};
-  request.wr_id = 5;
-  request.opcode = IBV_WR_BIND_MW;
-  request.bind_mw.mw = mw;
-  request.bind_mw.rkey = rkey;
-  request.bind_mw.bind_info = info;
   const std::uint32_t before = mw->rkey;
-  const int error = post(end, request);
+  const int error = SendRequest(IBV_WR_BIND_MW, {}, 5).bind(mw, rkey, info).try_post(end.qp());
   expect(mw->rkey == before, "ibv_post_send of a bind changes the rkey");
   return error;
 }
 inline int post_invalidate(Endpoint& end, std::uint32_t rkey, unsigned flags = 0) {
-  ibv_send_wr request{};
-  request.wr_id = 6;
-  request.opcode = IBV_WR_LOCAL_INV;
-  request.invalidate_rkey = rkey;
-  request.send_flags = flags;
-  return post(end, request);
+  return SendRequest(IBV_WR_LOCAL_INV, {}, 6, flags | IBV_SEND_SIGNALED).invalidate(rkey).try_post(end.qp());
 }
 inline ibv_mw_bind_info all_of(Pair& pair, unsigned access = kRights) {
   return {pair.target_mr, number(pair.target.data()), kSize, access};

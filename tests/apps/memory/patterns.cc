@@ -218,11 +218,11 @@ class Verifier {
 };
 
 void hold(Endpoint& end, bool active, bool initiator, const Options& options, const std::vector<Case>& cases,
-          void (*establish)(Endpoint&)) {
+          void (*establish)(Endpoint&, rdma_conn_param)) {
   Talk talk(end, options.events);
   if (active) {
     talk.post_control();
-    establish(end);
+    establish(end, connection_parameters());
     // The end that connects speaks first (RFC 5044 section 7.1.3).
     if (initiator) talk.post(talk.message({Word::hello, 0, 0, 0, 0, 0}));
     Message peer = talk.take_message(Word::hello);
@@ -234,7 +234,7 @@ void hold(Endpoint& end, bool active, bool initiator, const Options& options, co
     Verifier verifier(end, talk);
     talk.post_control();
     verifier.prepare(cases, 0);
-    establish(end);
+    establish(end, connection_parameters());
     if (initiator) talk.post(talk.message(verifier.hello()));
     talk.take_message(Word::hello);
     if (!initiator) talk.post(talk.message(verifier.hello()));
@@ -246,7 +246,7 @@ void hold(Endpoint& end, bool active, bool initiator, const Options& options, co
 
 void serve(Listener& listener, const Options& options, const std::vector<Case>& cases) {
   Endpoint end = listener.request();
-  hold(end, options.reverse, false, options, cases, Listener::accept);
+  hold(end, options.reverse, false, options, cases, accept);
 }
 
 void call(const std::string& host, const std::string& port, const Options& options, const std::vector<Case>& cases) {

@@ -32,8 +32,7 @@ struct Area {
     if (memory == MAP_FAILED) die("mmap: %s", std::strerror(errno));
     base = static_cast<std::uint8_t*>(memory);
     for (std::size_t i = 0; i < kArea; ++i) base[i] = guard(i);
-    mr = ibv_reg_mr(pd, base, kArea, access);
-    if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
+    mr = made("ibv_reg_mr", ibv_reg_mr(pd, base, kArea, access));
   }
   Area(const Area&) = delete;
   Area& operator=(const Area&) = delete;

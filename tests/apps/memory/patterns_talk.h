@@ -24,9 +24,8 @@ struct Message {
 class Talk {
  public:
   Talk(Endpoint& end, bool events) : end_(end), events_(events) {
-    mr_ = ibv_reg_mr(end.pd(), in_, sizeof in_, int{IBV_ACCESS_LOCAL_WRITE});
-    out_mr_ = ibv_reg_mr(end.pd(), &out_, sizeof out_, 0);
-    if (mr_ == nullptr || out_mr_ == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
+    mr_ = reg(end.pd(), in_, sizeof in_, IBV_ACCESS_LOCAL_WRITE);
+    out_mr_ = reg(end.pd(), &out_, sizeof out_, 0);
   }
   Talk(const Talk&) = delete;
   Talk& operator=(const Talk&) = delete;
@@ -37,12 +36,7 @@ class Talk {
 
   // Receives complete in the order they were posted; `tag` tells which.
   void post_recv(std::vector<ibv_sge> list, std::uint64_t tag) {
-    ibv_recv_wr request{};
-    request.wr_id = tag;
-    request.sg_list = list.data();
-    request.num_sge = static_cast<int>(list.size());
-    ibv_recv_wr* bad = nullptr;
-    if (int error = ibv_post_recv(end_.qp(), &request, &bad)) die("ibv_post_recv: %s", std::strerror(error));
+    post_receive(end_.qp(), std::move(list), tag);
     receives_.push_back(tag);
   }
   // The peer may speak twice before we look, so receives rotate among boxes.
@@ -56,8 +50,7 @@ class Talk {
     if (wc.status != IBV_WC_SUCCESS) die("receive completes with %s", ibv_wc_status_str(wc.status));
     if (receives_.empty()) die("a receive completes that was not posted");
     if (wc.wr_id != receives_.front())
-      die("receives complete out of order: %llx, not %llx", static_cast<unsigned long long>(wc.wr_id),
-          static_cast<unsigned long long>(receives_.front()));
+      die("receives complete out of order: %llx, not %llx", ull(wc.wr_id), ull(receives_.front()));
     receives_.pop_front();
     if (wc.opcode != IBV_WC_RECV) die("a receive's opcode is %d", wc.opcode);
     if (wc.qp_num != end_.qp()->qp_num) die("a completion's qp_num is 0x%x", wc.qp_num);
@@ -91,7 +84,7 @@ class Talk {
     for (ibv_send_wr* each = &first; each != nullptr; each = each->next)
       if (each->send_flags & IBV_SEND_SIGNALED) sends_.push_back({each->wr_id, each->opcode});
     ibv_send_wr* bad = nullptr;
-    if (int error = ibv_post_send(end_.qp(), &first, &bad)) die("ibv_post_send: %s", std::strerror(error));
+    good("ibv_post_send", ibv_post_send(end_.qp(), &first, &bad));
   }
   void complete_all() {
     while (!sends_.empty()) {
@@ -100,11 +93,10 @@ class Talk {
       const auto [id, opcode] = sends_.front();
       sends_.pop_front();
       if (wc.status != IBV_WC_SUCCESS)
-        die("work request %llu completes with %s", static_cast<unsigned long long>(wc.wr_id),
-            ibv_wc_status_str(wc.status));
+        die("work request %llu completes with %s", ull(wc.wr_id), ibv_wc_status_str(wc.status));
       if (wc.wr_id != id)
-        die("completion of work request %llu, where %llu is next (unsignaled, or out of order)",
-            static_cast<unsigned long long>(wc.wr_id), static_cast<unsigned long long>(id));
+        die("completion of work request %llu, where %llu is next (unsignaled, or out of order)", ull(wc.wr_id),
+            ull(id));
       const ibv_wc_opcode wanted = opcode == IBV_WR_SEND         ? IBV_WC_SEND
                                    : opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE
                                                                  : IBV_WC_RDMA_READ;

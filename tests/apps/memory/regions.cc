@@ -69,8 +69,7 @@ void zero_based() {
 void odp_explicit() {
   Pair pair;
   void* place = mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ibv_mr* mr = ibv_reg_mr(pair.far.pd(), place, kSize, kAll | IBV_ACCESS_ON_DEMAND);
-  if (mr == nullptr) die("ibv_reg_mr on demand: %s", std::strerror(errno));
+  ibv_mr* mr = made("ibv_reg_mr on demand", ibv_reg_mr(pair.far.pd(), place, kSize, kAll | IBV_ACCESS_ON_DEMAND));
   mprotect(place, kSize, PROT_READ | PROT_WRITE);
   write_well(pair, mr->rkey, number(place));
   expect(std::memcmp(place, pair.own.data(), kSize) == 0, "what was written");
@@ -139,8 +138,7 @@ void advise() {
 
 void null_mr() {
   Pair pair;
-  ibv_mr* null = ibv_alloc_null_mr(pair.near.pd());
-  if (null == nullptr) die("ibv_alloc_null_mr: %s", std::strerror(errno));
+  ibv_mr* null = made("ibv_alloc_null_mr", ibv_alloc_null_mr(pair.near.pd()));
   ibv_mr* exposed = reg(pair.far.pd(), pair.target.data(), kSize, kAll);
   std::memset(pair.target.data(), 9, kSize);
   const std::uint64_t at = number(pair.target.data());
@@ -150,7 +148,7 @@ void null_mr() {
   expect_error("Read", post_data(pair.near, IBV_WR_RDMA_READ, {}, 0, 0), 0);
   sent(pair.near), sent(pair.near);
   expect(pair.target == std::vector<std::uint8_t>(kSize), "what a null region reads");
-  expect_error("ibv_post_recv", post_recv(pair.near, {{0, kSize, null->lkey}}), 0);
+  post_receive(pair.near.qp(), {{0, kSize, null->lkey}});
   expect_error("Send", post_data(pair.far, IBV_WR_SEND, {at, kSize, exposed->lkey}, 0, 0), 0);
   const ibv_wc wc = received(pair.near);
   expect_status("a receive into a null region", wc, IBV_WC_SUCCESS);
@@ -170,8 +168,7 @@ void dmabuf() {
     if (mr != nullptr) ibv_dereg_mr(mr);
     return result;
   };
-  ibv_mr* mr = ibv_reg_dmabuf_mr(pair.far.pd(), 4096, kSize, 0x10000, fd, kAll);
-  if (mr == nullptr) die("ibv_reg_dmabuf_mr: %s", std::strerror(errno));
+  ibv_mr* mr = made("ibv_reg_dmabuf_mr", ibv_reg_dmabuf_mr(pair.far.pd(), 4096, kSize, 0x10000, fd, kAll));
   write_well(pair, mr->rkey, 0x10000);
   std::vector<std::uint8_t> out(kSize);
   expect(pread(fd, out.data(), kSize, 4096) == kSize && out == pair.own, "what was written");
@@ -190,8 +187,7 @@ void dm() {
   expect(ibv_query_device_ex(pair.far.id()->verbs, nullptr, &device) == 0, "ibv_query_device_ex");
   expect(device.max_dm_size > kSize, "max_dm_size");
   ibv_alloc_dm_attr wanted{kSize, 6, 0};
-  ibv_dm* dm = ibv_alloc_dm(pair.far.id()->verbs, &wanted);
-  if (dm == nullptr) die("ibv_alloc_dm: %s", std::strerror(errno));
+  ibv_dm* dm = made("ibv_alloc_dm", ibv_alloc_dm(pair.far.id()->verbs, &wanted));
   const auto error = [&](std::uint64_t offset, std::size_t length, unsigned access) {
     errno = 0;
     ibv_mr* mr = ibv_reg_dm_mr(pair.far.pd(), dm, offset, length, access);
@@ -201,8 +197,7 @@ void dm() {
   };
   expect_error("not zero-based", error(0, 100, kAll), EINVAL);
   expect_error("beyond it", error(1, kSize, kAll | IBV_ACCESS_ZERO_BASED), EINVAL);
-  ibv_mr* mr = ibv_reg_dm_mr(pair.far.pd(), dm, 0, kSize, kAll | IBV_ACCESS_ZERO_BASED);
-  if (mr == nullptr) die("ibv_reg_dm_mr: %s", std::strerror(errno));
+  ibv_mr* mr = made("ibv_reg_dm_mr", ibv_reg_dm_mr(pair.far.pd(), dm, 0, kSize, kAll | IBV_ACCESS_ZERO_BASED));
   expect_error("ibv_free_dm while registered", ibv_free_dm(dm), EBUSY);
   write_well(pair, mr->rkey, 0);
   std::vector<std::uint8_t> out(kSize);
@@ -212,15 +207,8 @@ void dm() {
   expect_error("ibv_memcpy_from_dm beyond it", ibv_memcpy_from_dm(out.data(), dm, kSize, 1), EFAULT);
   const std::uint64_t start = 40;
   expect_error("ibv_memcpy_to_dm", ibv_memcpy_to_dm(dm, 64, &start, 8), 0);
-  ibv_send_wr request{};
-  ibv_sge sge = own(pair, 8);
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.sg_list = &sge;
-  request.num_sge = 1;
-  request.wr.atomic.remote_addr = 64;
-  request.wr.atomic.rkey = mr->rkey;
-  request.wr.atomic.compare_add = 2;
-  expect_error("fetch-and-add", post(pair.near, request), 0);
+  expect_error("fetch-and-add",
+               SendRequest(IBV_WR_ATOMIC_FETCH_AND_ADD, own(pair, 8)).add(64, mr->rkey, 2).try_post(pair.near.qp()), 0);
   expect_status("fetch-and-add", sent(pair.near), IBV_WC_SUCCESS);
   std::uint64_t value = 0;
   ibv_memcpy_from_dm(&value, dm, 64, 8);
@@ -245,7 +233,7 @@ void fence() {
   ibv_mr* through = reg(pair.near.pd(), buffer.data(), kSize, kAll);
   for (int round = 0; round < 50; ++round) {
     std::memset(pair.target.data(), round + 1, kSize);
-    expect_error("ibv_post_recv", post_recv(pair.far, {{number(inbox.data()), kSize, in->lkey}}), 0);
+    post_receive(pair.far.qp(), {{number(inbox.data()), kSize, in->lkey}});
     const ibv_sge sge{number(buffer.data()), kSize, through->lkey};
     expect_error("Read", post_data(pair.near, IBV_WR_RDMA_READ, sge, number(pair.target.data()), exposed->rkey), 0);
     expect_error("Send", post_data(pair.near, IBV_WR_SEND, sge, 0, 0, IBV_SEND_FENCE), 0);

@@ -64,8 +64,7 @@ void local(Way way, ibv_wr_opcode opcode) {
   Pair pair;
   ibv_mr* mr = memory.reg(pair.near.pd());
   ibv_mr* target = reg(pair.far.pd(), pair.target.data(), kSize, kAll);
-  if (opcode == IBV_WR_SEND)
-    expect_error("ibv_post_recv", post_recv(pair.far, {{number(pair.target.data()), kSize, target->lkey}}), 0);
+  if (opcode == IBV_WR_SEND) post_receive(pair.far.qp(), {{number(pair.target.data()), kSize, target->lkey}});
   memory.vanish();
   const ibv_sge sge{memory.address(), kBoth, mr->lkey};
   expect_error("ibv_post_send", post_data(pair.near, opcode, sge, number(pair.target.data()), target->rkey), 0);
@@ -80,7 +79,7 @@ void received(Way way) {
   const Vanishing memory(way);
   Pair pair;
   ibv_mr* mr = memory.reg(pair.far.pd());
-  expect_error("ibv_post_recv", post_recv(pair.far, {{memory.address(), kBoth, mr->lkey}}), 0);
+  post_receive(pair.far.qp(), {{memory.address(), kBoth, mr->lkey}});
   memory.vanish();
   expect_error("ibv_post_send", post_data(pair.near, IBV_WR_SEND, own(pair, kBoth), 0, 0), 0);
   expect_status("a receive to there", apps::received(pair.far), IBV_WC_LOC_PROT_ERR);
@@ -94,15 +93,7 @@ void remote(Way way, ibv_wr_opcode opcode) {
   ibv_mr* mr = memory.reg(pair.far.pd());
   memory.vanish();
   if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-    ibv_sge sge = own(pair, 8);
-    ibv_send_wr request{};
-    request.opcode = opcode;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.wr.atomic.remote_addr = memory.address() + kPage;
-    request.wr.atomic.rkey = mr->rkey;
-    request.wr.atomic.compare_add = 1;
-    expect_error("ibv_post_send", post(pair.near, request), 0);
+    SendRequest(opcode, own(pair, 8)).add(memory.address() + kPage, mr->rkey, 1).post(pair.near.qp());
   } else {
     expect_error("ibv_post_send", post_data(pair.near, opcode, own(pair, kBoth), memory.address(), mr->rkey), 0);
   }
@@ -155,7 +146,7 @@ void on_stack() {
     expect_error("Read", post_data(pair.near, IBV_WR_RDMA_READ, sge, number(sink.data()), far->rkey), 0);
     expect_status("a Read", sent(pair.near), IBV_WC_SUCCESS);
     expect(source == sink, "what was written");
-    expect_error("ibv_post_recv", post_recv(pair.far, {{number(sink.data()), kBoth, far->lkey}}), 0);
+    post_receive(pair.far.qp(), {{number(sink.data()), kBoth, far->lkey}});
     expect_error("Send", post_data(pair.near, IBV_WR_SEND, sge, 0, 0), 0);
     expect_status("a Send", sent(pair.near), IBV_WC_SUCCESS);
     expect_status("a receive", apps::received(pair.far), IBV_WC_SUCCESS);

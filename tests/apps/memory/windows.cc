@@ -68,7 +68,7 @@ void mw_send_behind_bind() {
   // The rkey may go out in a Send behind the bind, both posted at once.
   Pair pair;
   ibv_mw* mw = window(pair.far.pd());
-  expect_error("ibv_post_recv", post_recv(pair.near, {own(pair, 4)}), 0);
+  post_receive(pair.near.qp(), {own(pair, 4)});
   ibv_send_wr bind_request{}, send{};
   bind_request.opcode = IBV_WR_BIND_MW;
   bind_request.bind_mw.mw = mw;
@@ -99,8 +99,7 @@ void mw_wr_api() {
   attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   attributes.pd = pair.far.pd();
   attributes.send_ops_flags = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND;
-  ibv_qp* qp = ibv_create_qp_ex(pair.far.id()->verbs, &attributes);
-  if (qp == nullptr) die("ibv_create_qp_ex: %s", std::strerror(errno));
+  ibv_qp* qp = made("ibv_create_qp_ex", ibv_create_qp_ex(pair.far.id()->verbs, &attributes));
   ibv_qp_attr change{};
   change.qp_state = IBV_QPS_INIT;
   change.port_num = 1;
@@ -131,7 +130,7 @@ void mw_send_with_invalidate() {
   ibv_mw* mw = window(pair.far.pd());
   bind(pair.far, mw, ibv_inc_rkey(mw->rkey), all_of(pair));
   ibv_mr* inbox = reg(pair.far.pd(), pair.target.data(), kSize, kAll);
-  expect_error("ibv_post_recv", post_recv(pair.far, {{number(pair.target.data()), 100, inbox->lkey}}), 0);
+  post_receive(pair.far.qp(), {{number(pair.target.data()), 100, inbox->lkey}});
   expect_error("Send with Invalidate", post_data(pair.near, IBV_WR_SEND_WITH_INV, own(pair, 100), 0, mw->rkey), 0);
   const ibv_wc wc = received(pair.far);
   expect_status("the receive", wc, IBV_WC_SUCCESS);
@@ -147,15 +146,11 @@ void mw_atomic() {
   Pair pair;
   ibv_mw* mw = window(pair.far.pd());
   bind(pair.far, mw, mw->rkey, all_of(pair, IBV_ACCESS_REMOTE_ATOMIC));
-  ibv_send_wr request{};
-  ibv_sge sge = own(pair, 8);
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.sg_list = &sge;
-  request.num_sge = 1;
-  request.wr.atomic.remote_addr = number(pair.target.data());
-  request.wr.atomic.rkey = mw->rkey;
-  request.wr.atomic.compare_add = 5;
-  expect_error("fetch-and-add", post(pair.near, request), 0);
+  expect_error("fetch-and-add",
+               SendRequest(IBV_WR_ATOMIC_FETCH_AND_ADD, own(pair, 8))
+                   .add(number(pair.target.data()), mw->rkey, 5)
+                   .try_post(pair.near.qp()),
+               0);
   expect_status("fetch-and-add", sent(pair.near), IBV_WC_SUCCESS);
   std::uint64_t value = 0;
   std::memcpy(&value, pair.target.data(), 8);

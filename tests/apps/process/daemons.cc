@@ -294,16 +294,13 @@ void queue_of_the_parent() {
   await_end(fork_off([&] {
     ibv_qp_init_attr attributes = apps::qp_attributes({});
     attributes.send_cq = attributes.recv_cq = server.cq;
-    ibv_qp* qp = ibv_create_qp(server.pd, &attributes);
-    if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+    ibv_qp* qp = apps::made("ibv_create_qp", ibv_create_qp(server.pd, &attributes));
     ibv_qp_attr step{};
     step.qp_state = IBV_QPS_INIT;
     step.port_num = 1;
     const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     expect_error("ibv_modify_qp to INIT", ibv_modify_qp(qp, &step, mask), 0);
-    ibv_recv_wr receive{};
-    ibv_recv_wr* bad = nullptr;
-    expect_error("ibv_post_recv", ibv_post_recv(qp, &receive, &bad), 0);
+    apps::post_receive(qp);
     step.qp_state = IBV_QPS_ERR;
     expect_error("ibv_modify_qp to ERR", ibv_modify_qp(qp, &step, IBV_QP_STATE), 0);
     ibv_wc completion{};

@@ -29,17 +29,8 @@ namespace {
 
 using apps::die;
 using apps::expect_error;
-
-std::set<int> open_numbers() {
-  std::set<int> numbers;
-  DIR* directory = opendir("/proc/self/fd");
-  if (directory == nullptr) die("/proc/self/fd: %s", std::strerror(errno));
-  while (const dirent* entry = readdir(directory))
-    if (entry->d_name[0] != '.') numbers.insert(std::atoi(entry->d_name));
-  numbers.erase(dirfd(directory));
-  closedir(directory);
-  return numbers;
-}
+using apps::made;
+using apps::open_numbers;
 
 const std::set<int> g_inherited = open_numbers();
 
@@ -63,14 +54,9 @@ struct Connections {
     couple.talk();
     char octets[32] = {};
     ibv_mr* mr = apps::reg(pair.far.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    expect_error("ibv_post_recv", apps::post_recv(pair.far, {{apps::number(octets), sizeof octets, mr->lkey}}), 0);
-    ibv_sge piece{apps::number("hi"), 3, 0};
-    ibv_send_wr request{};
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_SEND;
-    request.send_flags = IBV_SEND_INLINE;
-    expect_error("ibv_post_send", apps::post(pair.near, request), 0);
+    apps::post_receive(pair.far.qp(), {{apps::number(octets), sizeof octets, mr->lkey}});
+    apps::SendRequest(IBV_WR_SEND, {apps::number("hi"), 3, 0}, 0, IBV_SEND_INLINE | IBV_SEND_SIGNALED)
+        .post(pair.near.qp());
     expect_success(pair.near, true);
     expect_success(pair.far, false);
     expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
@@ -440,8 +426,7 @@ void few_for_devices() {
 
 void few_for_rdma_cm() {
   allow_few();
-  rdma_event_channel* channel = rdma_create_event_channel();
-  if (channel == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
+  rdma_event_channel* channel = made("rdma_create_event_channel", rdma_create_event_channel());
   std::vector<rdma_cm_id*> ids;
   sockaddr_in any{};
   any.sin_family = AF_INET;

@@ -23,6 +23,7 @@ namespace {
 using apps::Couple;
 using apps::die;
 using apps::expect_error;
+using apps::made;
 
 // A completion queue that says so on a channel, and a queue pair whose receives fail.
 struct Teller {
@@ -159,8 +160,7 @@ void no_thread_to_be_had() {
   apps::Rnic rnic(apps::g_host);
   apps::Cq cq(rnic, 4);
   apps::ManualQp qp(rnic, cq, {});
-  ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context());
-  if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
+  ibv_comp_channel* channel = made("ibv_create_comp_channel", ibv_create_comp_channel(rnic.context()));
   qp.to_init();
   const Ids ids(apps::g_host, apps::g_port);
   if (ibv_create_cq(rnic.context(), 4, nullptr, channel, 0) != nullptr) die("a completion queue without a thread");

@@ -31,14 +31,7 @@ void use_memory_that_is_gone() {
   void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ibv_mr* mr = reg(g_side->rnic.pd(), memory, kSize, IBV_ACCESS_LOCAL_WRITE);
   if (mprotect(memory, kSize, PROT_NONE) != 0) die("mprotect: %s", std::strerror(errno));
-  ibv_sge piece{number(memory), kSize, mr->lkey};
-  ibv_send_wr request{}, *bad = nullptr;
-  request.wr_id = 7;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = IBV_SEND_SIGNALED;
-  expect_error("ibv_post_send", ibv_post_send(couple.a.get(), &request, &bad), 0);
+  SendRequest(IBV_WR_SEND, {number(memory), kSize, mr->lkey}, 7).post(couple.a.get());
   ibv_wc wc = couple.next();
   if (wc.wr_id != 7 || wc.status == IBV_WC_SUCCESS)
     die("what was not there was sent: %s", ibv_wc_status_str(wc.status));

@@ -33,11 +33,7 @@ struct Receiver {
   explicit Receiver(const Device& device) : queue(device), qp(device, queue.cq), memory(device, kMost) {
     for (std::size_t slot = 0; slot < kMost; ++slot) post(slot);
   }
-  void post(std::size_t slot) {
-    ibv_sge sge{number(memory.slot(slot)), kRoom, memory.mr->lkey};
-    ibv_recv_wr request{slot, nullptr, &sge, 1}, *bad = nullptr;
-    expect_error("ibv_post_recv", ibv_post_recv(qp.qp, &request, &bad), 0);
-  }
+  void post(std::size_t slot) { post_receive(qp.qp, {{number(memory.slot(slot)), kRoom, memory.mr->lkey}}, slot); }
   void check() {
     for (const auto& [message, size] : due) {
       const ibv_wc wc = queue.next();
@@ -50,8 +46,6 @@ struct Receiver {
     due.clear();
     expect(queue.empty(), "more has come than was sent");
   }
-  static unsigned long long ull(std::uint64_t value) { return value; }
-
   Queue queue;
   Qp qp;
   Region memory;

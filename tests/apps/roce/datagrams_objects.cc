@@ -79,8 +79,7 @@ Qp::Qp(const Device& device, ibv_cq* receives, ibv_srq* srq, ibv_cq* sends) : to
   attributes.send_cq = sends == nullptr ? receives : sends;
   attributes.srq = srq;
   attributes.cap = {64, srq == nullptr ? 64U : 0U, 1, srq == nullptr ? 1U : 0U, 64};
-  qp = ibv_create_qp(device.pd, &attributes);
-  if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  qp = made("ibv_create_qp", ibv_create_qp(device.pd, &attributes));
   expect_error("INIT", step(IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
   expect_error("RTR", step(IBV_QPS_RTR, 0), 0);
   expect_error("RTS", step(IBV_QPS_RTS, IBV_QP_SQ_PSN), 0);
@@ -99,31 +98,18 @@ int Qp::step(ibv_qp_state state, int mask) const {
   return ibv_modify_qp(qp, &attributes, mask | IBV_QP_STATE);
 }
 
-void Qp::receive(const Memory& memory, std::uint64_t slot) const {
-  ibv_sge sge = slot_of(memory, slot);
-  ibv_recv_wr request{slot, nullptr, &sge, 1}, *bad = nullptr;
-  expect_error("ibv_post_recv", ibv_post_recv(qp, &request, &bad), 0);
-}
+void Qp::receive(const Memory& memory, std::uint64_t slot) const { post_receive(qp, {slot_of(memory, slot)}, slot); }
 
 void receive(ibv_srq* srq, const Memory& memory, std::uint64_t slot) {
-  ibv_sge sge = slot_of(memory, slot);
-  ibv_recv_wr request{slot, nullptr, &sge, 1}, *bad = nullptr;
-  expect_error("ibv_post_srq_recv", ibv_post_srq_recv(srq, &request, &bad), 0);
+  post_receive(srq, {slot_of(memory, slot)}, slot);
 }
 
 int Qp::send(std::uint32_t to_number, std::uint64_t message, std::uint64_t wr_id, bool immediate) const {
-  ibv_sge sge{number(&message), sizeof message, 0};
-  ibv_send_wr request{};
-  request.wr_id = wr_id;
-  request.sg_list = &sge;
-  request.num_sge = 1;
-  request.opcode = immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-  request.send_flags = IBV_SEND_INLINE;
-  if (wr_id != 0) request.send_flags |= IBV_SEND_SIGNALED;
-  request.imm_data = htonl(static_cast<std::uint32_t>(message));
-  request.wr.ud = {to, to_number, kQkey};
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(qp, &request, &bad);
+  return SendRequest(immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, {apps::number(&message), sizeof message, 0}, wr_id,
+                     wr_id != 0 ? IBV_SEND_INLINE | IBV_SEND_SIGNALED : IBV_SEND_INLINE)
+      .immediate(htonl(static_cast<std::uint32_t>(message)))
+      .to(to, to_number, kQkey)
+      .try_post(qp);
 }
 
 }  // namespace apps::datagrams

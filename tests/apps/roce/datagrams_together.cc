@@ -2,7 +2,6 @@
 // Queue pairs of type UD side by side: many in a context, several contexts, and the children of a fork. They share UDP
 // sockets, so each may read what is for another.
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "tests/apps/roce/datagrams.h"
+#include "tests/apps/support/process.h"
 
 namespace apps::datagrams {
 
@@ -130,17 +130,6 @@ void contexts_that_go() {
   }
 }
 
-std::set<int> descriptors() {
-  std::set<int> found;
-  DIR* folder = opendir("/proc/self/fd");
-  while (const dirent* entry = readdir(folder)) {
-    if (entry->d_name[0] != '.') found.insert(std::stoi(entry->d_name));
-  }
-  found.erase(dirfd(folder));
-  closedir(folder);
-  return found;
-}
-
 // A UDP socket of the program, and the number of a queue pair that would have its port.
 int plain_socket(std::uint32_t& number) {
   const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK, 0);
@@ -158,7 +147,7 @@ int plain_socket(std::uint32_t& number) {
 void post_as_child(const End& inherited, const std::set<int>& before) {
   std::uint32_t heard_number = 0, own_number = 0;
   const int heard = plain_socket(heard_number), own = plain_socket(own_number);
-  const std::set<int> now = descriptors();
+  const std::set<int> now = open_numbers();
   for (const int fd : before) {
     if (!now.contains(fd)) dup2(own, fd);
   }
@@ -189,7 +178,7 @@ void forks() {
   End inherited(16);
   for (int turn = 0; turn < 10; ++turn) {
     talk(one, other);
-    const std::set<int> before = descriptors();
+    const std::set<int> before = open_numbers();
     std::fflush(nullptr);
     const pid_t child = fork();
     if (child < 0) die("fork: %s", std::strerror(errno));
@@ -223,7 +212,7 @@ void forks_under_traffic() {
     while (!stop) const Qp guest(other.device, queue.cq);
   });
   for (int turn = 0; turn < 20; ++turn) {
-    const std::set<int> before = descriptors();
+    const std::set<int> before = open_numbers();
     std::fflush(nullptr);
     const pid_t child = fork();
     if (child < 0) die("fork: %s", std::strerror(errno));

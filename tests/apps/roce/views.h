@@ -147,20 +147,10 @@ struct Queues {
   }
   void post_receive(void* to, std::uint32_t size) {
     mr = reg(pd, to, size, IBV_ACCESS_LOCAL_WRITE);
-    ibv_sge sge{number(to), size, mr->lkey};
-    ibv_recv_wr request{}, *bad = nullptr;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    expect_error("ibv_post_recv", ibv_post_recv(own, &request, &bad), 0);
+    apps::post_receive(own, {{number(to), size, mr->lkey}});
   }
   void send(const void* data, std::uint32_t size) const {
-    ibv_sge sge{number(data), size, 0};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_SEND;
-    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-    expect_error("ibv_post_send", ibv_post_send(own, &request, &bad), 0);
+    SendRequest(IBV_WR_SEND, {number(data), size, 0}, 0, IBV_SEND_SIGNALED | IBV_SEND_INLINE).post(own);
   }
   void complete(const char* what) const {
     ibv_wc wc{};

@@ -169,12 +169,7 @@ struct Retrying {
     expect_error("ibv_query_qp", ibv_query_qp(id->qp, &now, IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, &initial), 0);
     expect(now.retry_cnt == retries && now.rnr_retry == rnr_retries, "the retries of a queue pair");
   }
-  void send() const {
-    ibv_send_wr work{}, *bad = nullptr;
-    work.opcode = IBV_WR_SEND;
-    work.send_flags = IBV_SEND_SIGNALED;
-    expect_error("ibv_post_send", ibv_post_send(client.id->qp, &work, &bad), 0);
-  }
+  void send() const { SendRequest(IBV_WR_SEND).post(client.id->qp); }
 
   Channel client;
   Event request{}, response{};
@@ -209,8 +204,7 @@ void retries() {
   }
   ibv_wc wc{};
   expect(ibv_poll_cq(patient.near->cq, 1, &wc) == 0, "a Send does not wait for ever");
-  ibv_recv_wr receive{}, *bad = nullptr;
-  expect_error("ibv_post_recv", ibv_post_recv(patient.request.id->qp, &receive, &bad), 0);
+  post_receive(patient.request.id->qp);
   patient.far->complete("the receive of the Send that has waited");
   patient.near->complete("the Send that has waited");
 }
@@ -358,12 +352,7 @@ void delivered() {
     connect(near);
     ibv_mr* mr = reg(near.pd(), source.data(), kSize, 0);
     for (std::uint32_t i = 0; i < kCount; ++i) {
-      ibv_sge sge{number(source.data()), kSize, mr->lkey};
-      ibv_send_wr request{};
-      request.opcode = IBV_WR_SEND;
-      request.sg_list = &sge;
-      request.num_sge = 1;
-      expect_error("ibv_post_send", post(near, request), 0);
+      SendRequest(IBV_WR_SEND, {number(source.data()), kSize, mr->lkey}).post(near.qp());
     }
     for (std::uint32_t i = 0; i < kCount; ++i) expect_status("a send", sent(near), IBV_WC_SUCCESS);
     near.disconnect();
@@ -371,9 +360,8 @@ void delivered() {
   });
   Endpoint far = listener.request();
   ibv_mr* mr = reg(far.pd(), sink.data(), kSize, IBV_ACCESS_LOCAL_WRITE);
-  for (std::uint32_t i = 0; i < kCount; ++i)
-    expect_error("ibv_post_recv", post_recv(far, {{number(sink.data()), kSize, mr->lkey}}), 0);
-  Listener::accept(far);
+  for (std::uint32_t i = 0; i < kCount; ++i) post_receive(far.qp(), {{number(sink.data()), kSize, mr->lkey}});
+  accept(far);
   caller.join();
   for (std::uint32_t i = 0; i < kCount; ++i) expect_status("a receive", received(far), IBV_WC_SUCCESS);
   far.disconnect();

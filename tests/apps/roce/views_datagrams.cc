@@ -66,10 +66,7 @@ struct Datagrams {
 };
 
 void send_to_itself(Datagrams& own, ibv_ah* address) {
-  ibv_sge sge{reinterpret_cast<std::uintptr_t>(own.memory), sizeof own.memory, own.mr->lkey};
-  ibv_recv_wr receive{1, nullptr, &sge, 1};
-  ibv_recv_wr* bad = nullptr;
-  expect_error("ibv_post_recv", ibv_post_recv(own.qp, &receive, &bad), 0);
+  post_receive(own.qp, {{number(own.memory), sizeof own.memory, own.mr->lkey}}, 1);
   expect_error("ibv_req_notify_cq", ibv_req_notify_cq(own.cq, 1), 0);
   char text[] = "hello";
   ibv_qp_ex* builder = ibv_qp_to_qp_ex(own.qp);

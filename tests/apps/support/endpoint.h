@@ -8,27 +8,14 @@
 #include <rdma/rdma_verbs.h>
 #include <sched.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstdarg>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
-namespace apps {
+#include "tests/apps/support/calls.h"
 
-[[noreturn]] __attribute__((format(printf, 1, 2))) inline void die(const char* format, ...) {
-  std::va_list arguments;
-  va_start(arguments, format);
-  std::vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  std::fputc('\n', stderr);
-  std::fflush(nullptr);
-  std::_Exit(1);
-}
+namespace apps {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{30};
@@ -59,6 +46,20 @@ inline rdma_addrinfo* resolve(const std::string& host, const std::string& port, 
   return result;
 }
 
+// With attributes: a queue pair too, or, for one that listens, one for each call.
+inline rdma_cm_id* create_ep(const std::string& host, const std::string& port, int flags,
+                             ibv_qp_init_attr* attributes = nullptr, ibv_pd* pd = nullptr) {
+  rdma_addrinfo* address = resolve(host, port, flags);
+  rdma_cm_id* id = nullptr;
+  good("rdma_create_ep", rdma_create_ep(&id, address, pd, attributes));
+  rdma_freeaddrinfo(address);
+  return id;
+}
+inline rdma_cm_id* create_ep(const std::string& host, const std::string& port, int flags, const Capacity& capacity) {
+  ibv_qp_init_attr attributes = qp_attributes(capacity);
+  return create_ep(host, port, flags, &attributes);
+}
+
 class Endpoint {
  public:
   explicit Endpoint(rdma_cm_id* id) : id_(id) {}
@@ -82,8 +83,7 @@ class Endpoint {
   ibv_qp_cap capacity() const {
     ibv_qp_attr attributes{};
     ibv_qp_init_attr initial{};
-    if (int error = ibv_query_qp(qp(), &attributes, IBV_QP_CAP, &initial))
-      die("ibv_query_qp: %s", std::strerror(error));
+    good("ibv_query_qp", ibv_query_qp(qp(), &attributes, IBV_QP_CAP, &initial));
     return initial.cap;
   }
 
@@ -102,7 +102,7 @@ class Endpoint {
         continue;
       }
       if (!armed) {
-        if (int error = ibv_req_notify_cq(cq, 0)) die("ibv_req_notify_cq: %s", std::strerror(error));
+        good("ibv_req_notify_cq", ibv_req_notify_cq(cq, 0));
         armed = true;
         continue;  // what arrived in between
       }
@@ -110,7 +110,7 @@ class Endpoint {
       if (poll(&descriptor, 1, static_cast<int>(left)) <= 0) continue;
       ibv_cq* which = nullptr;
       void* context = nullptr;
-      if (ibv_get_cq_event(channel, &which, &context) != 0) die("ibv_get_cq_event: %s", std::strerror(errno));
+      good("ibv_get_cq_event", ibv_get_cq_event(channel, &which, &context));
       if (which != cq) die("ibv_get_cq_event tells of another CQ");
       ibv_ack_cq_events(cq, 1);
       armed = false;
@@ -138,16 +138,23 @@ inline rdma_conn_param connection_parameters(std::uint8_t depth = 8) {
   return parameters;
 }
 
-// The passive side: made listening; accept() takes one connection.
+// The active side: created, so that receives may be posted; then connected.
+inline Endpoint create(const std::string& host, const std::string& port, const Capacity& capacity) {
+  return Endpoint(create_ep(host, port, 0, capacity));
+}
+inline void connect(Endpoint& endpoint, rdma_conn_param parameters = connection_parameters()) {
+  good("rdma_connect", rdma_connect(endpoint.id(), &parameters));
+}
+inline void accept(Endpoint& endpoint, rdma_conn_param parameters = connection_parameters()) {
+  good("rdma_accept", rdma_accept(endpoint.id(), &parameters));
+}
+
+// The passive side: made listening; request() takes one connection, for accept().
 class Listener {
  public:
-  Listener(const std::string& host, const std::string& port, const Capacity& capacity) {
-    rdma_addrinfo* address = resolve(host, port, RAI_PASSIVE);
-    ibv_qp_init_attr attributes = qp_attributes(capacity);
-    if (rdma_create_ep(&id_, address, nullptr, &attributes) != 0) die("rdma_create_ep: %s", std::strerror(errno));
-    rdma_freeaddrinfo(address);
-    if (rdma_listen(id_, 4) != 0) die("rdma_listen: %s", std::strerror(errno));
-  }
+  explicit Listener(rdma_cm_id* id, int backlog = 4) : id_(id) { good("rdma_listen", rdma_listen(id, backlog)); }
+  Listener(const std::string& host, const std::string& port, const Capacity& capacity)
+      : Listener(create_ep(host, port, RAI_PASSIVE, capacity)) {}
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
   ~Listener() { rdma_destroy_ep(id_); }
@@ -157,30 +164,26 @@ class Listener {
   // The QP exists when request() returns; receives may be posted before accept().
   Endpoint request() {
     rdma_cm_id* id = nullptr;
-    if (rdma_get_request(id_, &id) != 0) die("rdma_get_request: %s", std::strerror(errno));
+    good("rdma_get_request", rdma_get_request(id_, &id));
     return Endpoint(id);
-  }
-  static void accept(Endpoint& endpoint) {
-    rdma_conn_param parameters = connection_parameters();
-    if (rdma_accept(endpoint.id(), &parameters) != 0) die("rdma_accept: %s", std::strerror(errno));
   }
 
  private:
-  rdma_cm_id* id_ = nullptr;
+  rdma_cm_id* id_;
 };
 
-// The active side: created, so that receives may be posted; then connected.
-inline Endpoint create(const std::string& host, const std::string& port, const Capacity& capacity) {
-  rdma_addrinfo* address = resolve(host, port, 0);
-  ibv_qp_init_attr attributes = qp_attributes(capacity);
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_ep(&id, address, nullptr, &attributes) != 0) die("rdma_create_ep: %s", std::strerror(errno));
-  rdma_freeaddrinfo(address);
-  return Endpoint(id);
+// Connecting and disconnecting take both ends at a time. The far end is there when both are connected.
+inline Endpoint connected(Listener& listener, Endpoint& near) {
+  std::thread caller([&] { connect(near); });
+  Endpoint far = listener.request();
+  accept(far);
+  caller.join();
+  return far;
 }
-inline void connect(Endpoint& endpoint) {
-  rdma_conn_param parameters = connection_parameters();
-  if (rdma_connect(endpoint.id(), &parameters) != 0) die("rdma_connect: %s", std::strerror(errno));
+inline void disconnect(Endpoint& near, Endpoint& far) {
+  std::thread other([&] { near.disconnect(); });
+  far.disconnect();
+  other.join();
 }
 
 }  // namespace apps

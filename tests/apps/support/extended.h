@@ -30,35 +30,7 @@ inline Window receive_window(const Endpoint& end) {
 }
 
 // An end without a queue pair yet.
-inline Endpoint call(const std::string& host, const std::string& port) {
-  rdma_addrinfo* address = resolve(host, port, 0);
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_ep(&id, address, nullptr, nullptr) != 0) die("rdma_create_ep: %s", std::strerror(errno));
-  rdma_freeaddrinfo(address);
-  return Endpoint(id);
-}
-
-class OpenListener {
- public:
-  OpenListener(const std::string& host, const std::string& port, int backlog) {
-    rdma_addrinfo* address = resolve(host, port, RAI_PASSIVE);
-    if (rdma_create_ep(&id_, address, nullptr, nullptr) != 0) die("rdma_create_ep: %s", std::strerror(errno));
-    rdma_freeaddrinfo(address);
-    if (rdma_listen(id_, backlog) != 0) die("rdma_listen: %s", std::strerror(errno));
-  }
-  OpenListener(const OpenListener&) = delete;
-  OpenListener& operator=(const OpenListener&) = delete;
-  ~OpenListener() { rdma_destroy_ep(id_); }
-
-  Endpoint request() {
-    rdma_cm_id* id = nullptr;
-    if (rdma_get_request(id_, &id) != 0) die("rdma_get_request: %s", std::strerror(errno));
-    return Endpoint(id);
-  }
-
- private:
-  rdma_cm_id* id_ = nullptr;
-};
+inline Endpoint call(const std::string& host, const std::string& port) { return Endpoint(create_ep(host, port, 0)); }
 
 constexpr std::uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
@@ -78,36 +50,17 @@ inline void make_qp(Endpoint& end, const Capacity& capacity, std::uint64_t send_
     attributes.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     attributes.send_ops_flags = send_ops;
   }
-  if (rdma_create_qp_ex(end.id(), &attributes) != 0) die("rdma_create_qp_ex: %s", std::strerror(errno));
+  good("rdma_create_qp_ex", rdma_create_qp_ex(end.id(), &attributes));
 }
 
-inline void connect(Endpoint& end, const Window& mine) {
+inline rdma_conn_param parameters_with(const Window& mine) {
   rdma_conn_param parameters = connection_parameters(kDepth);
   parameters.private_data = &mine;
   parameters.private_data_len = sizeof mine;
-  if (rdma_connect(end.id(), &parameters) != 0) die("rdma_connect: %s", std::strerror(errno));
+  return parameters;
 }
-inline void accept(Endpoint& end, const Window& mine) {
-  rdma_conn_param parameters = connection_parameters(kDepth);
-  parameters.private_data = &mine;
-  parameters.private_data_len = sizeof mine;
-  if (rdma_accept(end.id(), &parameters) != 0) die("rdma_accept: %s", std::strerror(errno));
-}
-
-inline ibv_mr* register_memory(const Endpoint& end, void* memory, std::size_t size, int access) {
-  ibv_mr* mr = ibv_reg_mr(end.id()->pd, memory, size, access);
-  if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
-  return mr;
-}
-
-inline void post_receive(const Endpoint& end, std::uint64_t id, ibv_sge* list, int count) {
-  ibv_recv_wr request{};
-  request.wr_id = id;
-  request.sg_list = list;
-  request.num_sge = count;
-  ibv_recv_wr* bad = nullptr;
-  if (int error = ibv_post_recv(end.qp(), &request, &bad)) die("ibv_post_recv: %s", std::strerror(error));
-}
+inline void connect(Endpoint& end, const Window& mine) { connect(end, parameters_with(mine)); }
+inline void accept(Endpoint& end, const Window& mine) { accept(end, parameters_with(mine)); }
 
 inline void must_succeed(const ibv_wc& wc, const char* what) {
   if (wc.status != IBV_WC_SUCCESS) die("%s completes with %s", what, ibv_wc_status_str(wc.status));

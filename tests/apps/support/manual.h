@@ -34,11 +34,9 @@ class Rnic {
     if (inet_pton(AF_INET6, address.find(':') != std::string::npos ? address.c_str() : ("::ffff:" + address).c_str(),
                   wanted.raw) != 1)
       die("%s is no address", address.c_str());
-    ibv_device** list = ibv_get_device_list(nullptr);
-    if (list == nullptr) die("ibv_get_device_list: %s", std::strerror(errno));
+    ibv_device** list = made("ibv_get_device_list", ibv_get_device_list(nullptr));
     for (ibv_device** device = list; *device != nullptr && context_ == nullptr; ++device) {
-      context_ = ibv_open_device(*device);
-      if (context_ == nullptr) die("ibv_open_device: %s", std::strerror(errno));
+      context_ = made("ibv_open_device", ibv_open_device(*device));
       for (gid_index_ = 0; ibv_query_gid(context_, 1, gid_index_, &gid_) == 0; ++gid_index_)
         if (std::memcmp(gid_.raw, wanted.raw, sizeof wanted.raw) == 0) break;
       if (std::memcmp(gid_.raw, wanted.raw, sizeof wanted.raw) == 0) continue;
@@ -47,8 +45,7 @@ class Rnic {
     }
     ibv_free_device_list(list);
     if (context_ == nullptr) die("no device has the address %s", address.c_str());
-    pd_ = ibv_alloc_pd(context_);
-    if (pd_ == nullptr) die("ibv_alloc_pd: %s", std::strerror(errno));
+    pd_ = made("ibv_alloc_pd", ibv_alloc_pd(context_));
   }
   Rnic(const Rnic&) = delete;
   Rnic& operator=(const Rnic&) = delete;
@@ -73,10 +70,8 @@ class Rnic {
 class Cq {
  public:
   Cq(const Rnic& rnic, int size, bool sleeps = false) {
-    if (sleeps && (channel_ = ibv_create_comp_channel(rnic.context())) == nullptr)
-      die("ibv_create_comp_channel: %s", std::strerror(errno));
-    cq_ = ibv_create_cq(rnic.context(), size, nullptr, channel_, 0);
-    if (cq_ == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+    if (sleeps) channel_ = made("ibv_create_comp_channel", ibv_create_comp_channel(rnic.context()));
+    cq_ = made("ibv_create_cq", ibv_create_cq(rnic.context(), size, nullptr, channel_, 0));
   }
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
@@ -103,7 +98,7 @@ inline ibv_qp* make_qp(const Rnic& rnic, const Cq& cq, const Capacity& capacity)
 }
 
 inline void modify(ibv_qp* qp, const char* what, ibv_qp_attr& attributes, int mask) {
-  if (const int error = ibv_modify_qp(qp, &attributes, mask)) die("ibv_modify_qp %s: %s", what, std::strerror(error));
+  good(("ibv_modify_qp " + std::string(what)).c_str(), ibv_modify_qp(qp, &attributes, mask));
 }
 inline void to_init(ibv_qp* qp, const Manners& manners) {
   ibv_qp_attr attributes{};
@@ -131,7 +126,7 @@ inline int try_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manner
                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 inline void to_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manners& manners) {
-  if (const int error = try_rtr(qp, rnic, peer, manners)) die("ibv_modify_qp to RTR: %s", std::strerror(error));
+  good("ibv_modify_qp to RTR", try_rtr(qp, rnic, peer, manners));
 }
 inline void to_rts(ibv_qp* qp, std::uint32_t psn, const Manners& manners) {
   ibv_qp_attr attributes{};
@@ -152,9 +147,8 @@ inline void to_state(ibv_qp* qp, ibv_qp_state state) {
 
 class ManualQp {
  public:
-  ManualQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) : rnic_(&rnic), qp_(make_qp(rnic, cq, capacity)) {
-    if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
-  }
+  ManualQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity)
+      : ManualQp(rnic, made("ibv_create_qp", make_qp(rnic, cq, capacity))) {}
   ManualQp(const Rnic& rnic, ibv_qp* qp) : rnic_(&rnic), qp_(qp) {}
   ManualQp(ManualQp&& other) noexcept : rnic_(other.rnic_), qp_(std::exchange(other.qp_, nullptr)) {}
   ManualQp& operator=(ManualQp&&) = delete;
@@ -179,24 +173,10 @@ class ManualQp {
 
   // 0 or the errno. Inline: the memory is free again at once.
   int send(const void* octets, std::uint32_t size, std::uint64_t id, unsigned flags = IBV_SEND_SIGNALED) const {
-    ibv_sge piece{number(octets), size, 0};
-    ibv_send_wr request{};
-    request.wr_id = id;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_SEND;
-    request.send_flags = flags | IBV_SEND_INLINE;
-    ibv_send_wr* bad = nullptr;
-    return ibv_post_send(qp_, &request, &bad);
+    return SendRequest(IBV_WR_SEND, {number(octets), size, 0}, id, flags | IBV_SEND_INLINE).try_post(qp_);
   }
   void receive(void* to, std::uint32_t size, const ibv_mr* mr, std::uint64_t id) const {
-    ibv_sge piece{number(to), size, mr->lkey};
-    ibv_recv_wr request{};
-    request.wr_id = id;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    ibv_recv_wr* bad = nullptr;
-    expect_error("ibv_post_recv", ibv_post_recv(qp_, &request, &bad), 0);
+    post_receive(qp_, {{number(to), size, mr->lkey}}, id);
   }
   void destroy() {
     if (qp_ != nullptr) expect_error("ibv_destroy_qp", ibv_destroy_qp(std::exchange(qp_, nullptr)), 0);

@@ -119,30 +119,22 @@ struct Wanted : Manners {
   bool shared = false;  // the receives of a shared queue
 };
 
-inline unsigned long long ull(std::uint64_t value) { return value; }
-inline void good(const char* what, int error) {
-  if (error != 0) die("%s: %s", what, std::strerror(error));
-}
-
 // The device that has the address `host`, with one queue pair on it.
 class End {
  public:
   End(const std::string& host, const Wanted& wanted) : wanted_(wanted), rnic_(host) {
     const int entries = static_cast<int>(wanted.capacity.send_wr + wanted.capacity.recv_wr);
-    send_cq_ = ibv_create_cq(context(), entries, nullptr, nullptr, 0);
-    recv_cq_ = ibv_create_cq(context(), entries, nullptr, nullptr, 0);
-    if (send_cq_ == nullptr || recv_cq_ == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+    send_cq_ = made("ibv_create_cq", ibv_create_cq(context(), entries, nullptr, nullptr, 0));
+    recv_cq_ = made("ibv_create_cq", ibv_create_cq(context(), entries, nullptr, nullptr, 0));
     ibv_qp_init_attr attributes = qp_attributes(wanted.capacity);
     attributes.send_cq = send_cq_;
     attributes.recv_cq = recv_cq_;
     if (wanted.shared) {
       ibv_srq_init_attr shared{};
       shared.attr = {wanted.capacity.recv_wr, wanted.capacity.recv_sge, 0};
-      attributes.srq = srq_ = ibv_create_srq(pd(), &shared);
-      if (srq_ == nullptr) die("ibv_create_srq: %s", std::strerror(errno));
+      attributes.srq = srq_ = made("ibv_create_srq", ibv_create_srq(pd(), &shared));
     }
-    qp_ = ibv_create_qp(pd(), &attributes);
-    if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+    qp_ = made("ibv_create_qp", ibv_create_qp(pd(), &attributes));
     place_ = {qp_->qp_num, std::random_device()() & 0xFFFFFF, rnic_.gid()};
   }
   End(const End&) = delete;
@@ -165,9 +157,7 @@ class End {
   const Place& place() const { return place_; }
 
   ibv_mr* reg(void* memory, std::size_t size, int access) {
-    ibv_mr* mr = ibv_reg_mr(pd(), memory, size, access);
-    if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
-    return regions_.emplace_back(mr);
+    return regions_.emplace_back(apps::reg(pd(), memory, size, access));
   }
 
   void to_init() { apps::to_init(qp_, wanted_); }
@@ -190,24 +180,13 @@ class End {
   }
 
   void post_receive(std::uint64_t id, ibv_sge sge) {
-    ibv_recv_wr request{};
-    request.wr_id = id;
-    request.sg_list = &sge;
-    request.num_sge = sge.length > 0 ? 1 : 0;
-    ibv_recv_wr* bad = nullptr;
-    good("ibv_post_recv",
-         srq_ != nullptr ? ibv_post_srq_recv(srq_, &request, &bad) : ibv_post_recv(qp_, &request, &bad));
+    std::vector<ibv_sge> list;
+    if (sge.length > 0) list = {sge};
+    srq_ != nullptr ? apps::post_receive(srq_, list, id) : apps::post_receive(qp_, list, id);
   }
 
   void post_send(std::uint64_t id, ibv_sge sge, unsigned flags = IBV_SEND_SIGNALED) {
-    ibv_send_wr request{};
-    request.wr_id = id;
-    request.opcode = IBV_WR_SEND;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.send_flags = flags;
-    ibv_send_wr* bad = nullptr;
-    good("ibv_post_send", ibv_post_send(qp_, &request, &bad));
+    SendRequest(IBV_WR_SEND, sge, id, flags).post(qp_);
   }
 
   ibv_wc sent(Clock::duration patience = kPatience) const { return next(send_cq_, "send", patience); }
@@ -218,7 +197,7 @@ class End {
     pollfd ready{context()->async_fd, POLLIN, 0};
     if (::poll(&ready, 1, static_cast<int>(patience.count())) != 1) return false;
     ibv_async_event event{};
-    if (ibv_get_async_event(context(), &event) != 0) die("ibv_get_async_event: %s", std::strerror(errno));
+    good("ibv_get_async_event", ibv_get_async_event(context(), &event));
     type = event.event_type;
     if (event.element.qp != qp_) die("an event of something else: %s", ibv_event_type_str(type));
     ibv_ack_async_event(&event);

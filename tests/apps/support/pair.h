@@ -3,14 +3,11 @@
 #pragma once
 
 #include <initializer_list>
-#include <thread>
 #include <vector>
 
 #include "tests/apps/support/cases.h"
 
 namespace apps {
-
-inline std::uint64_t number(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
 // ---- What must come --------------------------------------------------------------------------------------------
 
@@ -42,52 +39,16 @@ inline void expect_status(const char* what, const ibv_wc& wc, int wanted) { expe
 
 // ---- The pair --------------------------------------------------------------------------------------------------
 
-// Connecting and disconnecting take both ends at a time.
 struct Pair {
   Listener listener{g_host, g_port, {}};
   Endpoint near{create(g_host, g_port, {})};
-  Endpoint far{connected()};
+  Endpoint far{connected(listener, near)};
 
   Pair() = default;
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
-  ~Pair() {
-    std::thread other([this] { near.disconnect(); });
-    far.disconnect();
-    other.join();
-  }
-
- private:
-  Endpoint connected() {
-    std::thread caller([this] { connect(near); });
-    Endpoint end = listener.request();
-    Listener::accept(end);
-    caller.join();
-    return end;
-  }
+  ~Pair() { disconnect(near, far); }
 };
-
-inline ibv_mr* reg(ibv_pd* pd, void* memory, std::size_t size, int access) {
-  ibv_mr* mr = ibv_reg_mr(pd, memory, size, access);
-  if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
-  return mr;
-}
-
-// Signaled. 0 or the errno.
-inline int post(Endpoint& end, ibv_send_wr& request) {
-  request.send_flags |= IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(end.qp(), &request, &bad);
-  if (error != 0 && bad != &request) die("ibv_post_send fails and bad_wr does not tell where");
-  return error;
-}
-inline int post_recv(Endpoint& end, std::vector<ibv_sge> list) {
-  ibv_recv_wr request{};
-  request.sg_list = list.data();
-  request.num_sge = static_cast<int>(list.size());
-  ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(end.qp(), &request, &bad);
-}
 
 inline ibv_wc sent(Endpoint& end) {
   ibv_wc wc{};

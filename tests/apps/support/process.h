@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "tests/apps/support/endpoint.h"
 
 namespace apps {
@@ -51,15 +53,17 @@ inline void join(pid_t child, std::chrono::seconds patience) {
   if (status != 0) die("process %d ended with %#x", child, static_cast<unsigned>(status));
 }
 
-// How many descriptors this process has open.
-inline int open_descriptors() {
-  DIR* directory = opendir("/proc/self/fd");
-  if (directory == nullptr) die("/proc/self/fd: %s", std::strerror(errno));
-  int count = -3;  // ".", ".." and the directory's own
-  while (readdir(directory) != nullptr) ++count;
+// The descriptors that this process has open.
+inline std::set<int> open_numbers() {
+  std::set<int> numbers;
+  DIR* directory = made("/proc/self/fd", opendir("/proc/self/fd"));
+  while (const dirent* entry = readdir(directory))
+    if (entry->d_name[0] != '.') numbers.insert(std::atoi(entry->d_name));
+  numbers.erase(dirfd(directory));
   closedir(directory);
-  return count;
+  return numbers;
 }
+inline int open_descriptors() { return static_cast<int>(open_numbers().size()); }
 
 // Memory of this process in KiB, by its name in /proc/self/status.
 inline long memory_kib(const char* name) {
