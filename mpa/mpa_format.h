@@ -42,7 +42,7 @@ struct StartupHeader {
 };
 
 // A reserved flag with which siw offers to accept FPDUs that are longer than a TCP segment (its parameter try_gso). The
-// reply has it only where the request had it, and no request of uiw has it.
+// reply has it only if the request had it, and no request of uiw has it.
 constexpr std::uint8_t kLongFpdusFlag = 0x08;
 
 inline void encode(const StartupHeader& header, std::byte* to) {
@@ -119,7 +119,7 @@ inline std::optional<EnhancedHeader> decode_enhanced_header(Octets from) {
 
 constexpr std::size_t kFpduLengthSize = 2;
 constexpr std::size_t kCrcSize = 4;
-constexpr std::size_t kMaxUlpdu = 0xFFFF;  // the longest that ULPDU_Length can say, which a receiver takes
+constexpr std::size_t kMaxUlpdu = 0xFFFF;  // the longest that ULPDU_Length can say, which a receiver accepts
 // The range of MULPDU, the largest ULPDU that is sent (RFC 5044 section 3).
 constexpr std::size_t kMinMulpdu = 128, kMaxMulpdu = 64'768;
 

@@ -14,15 +14,15 @@ using Environment = std::vector<std::pair<std::string, std::string>>;  // set in
 
 struct Child {
   bool in_time = false;  // false: it was killed, after `limit` or since this process was interrupted
-  int status = -1;       // of waitpid
+  int status = -1;       // as waitpid() reports it
   std::string output;
 
   bool succeeded() const;  // in time, with status 0
 };
 
-// Runs argv[0], found through PATH, with standard output and standard error connected to one pipe and empty standard
-// input, until it has closed both. nullopt with errno if no process can be created; a program that cannot be executed
-// ends with status 127. The kernel kills the child if this process is killed.
+// Runs argv[0], found through PATH, with empty standard input, and with standard output and standard error connected to
+// one pipe, until the child has closed both. nullopt with errno if no process can be created; a program that cannot be
+// executed ends with status 127. The kernel kills the child if this process is killed.
 std::optional<Child> run_child(const std::vector<std::string>& argv, const Environment& environment,
                                std::chrono::milliseconds limit);
 

@@ -181,7 +181,7 @@ int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexce
   return error;
 }
 
-// The block is in its place.
+// The block is in block_.
 int CaptureBlocks::write(std::size_t size) {
   const off_t known = known_;
   off_t end = mend_end(fd_, known);

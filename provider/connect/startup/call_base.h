@@ -122,7 +122,7 @@ class CallBase : public Call,
   void unwatch_stream();
   // The connection is established: by the first message, or, without a ready-to-receive message, by the reply.
   void note_established() noexcept;
-  // Gives the stream to its queue pair. 0, or an errno, and then the socket is still here unless it is lost.
+  // Gives the stream to its queue pair. 0, or an errno; then the socket is still here, unless attach() has taken it.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings)
       UIW_REQUIRES(mutex_);
   // To be called when the connection is established: frees what only the start-up needed. Returns the parameters of the

@@ -259,8 +259,8 @@ class OutgoingCall final : public CallBase {
     if (socket_.is_open()) {
       send_terminate(error, agreement);
       CmLoop::instance().unwatch(socket_.fd());
-      // Octets may have come behind the reply. If they were unread at the close, TCP would send a reset, and the peer
-      // could lose the Terminate.
+      // Octets may follow the reply. If they were unread at the close, TCP would send a reset, and the peer could lose
+      // the Terminate.
       linger_and_close_rejected(std::move(socket_));
     }
     fail(lock, why, nullptr);
