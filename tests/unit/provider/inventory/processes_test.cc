@@ -135,7 +135,7 @@ TEST_CASE_METHOD(Loopback, "a child is asked for what it has itself, and begins 
   }));
   if (found != nullptr) {
     CHECK(found->inventory.contexts.size() == 1);
-    for (const auto& device : found->inventory.devices) CHECK(device.counts[place_of(PortCounter::refused)] == 0);
+    for (const auto& device : found->inventory.devices) CHECK(device.counts[index_of(PortCounter::refused)] == 0);
   }
   ::close(end[1]);
   int status = -1;
@@ -177,7 +177,7 @@ TEST_CASE_METHOD(Loopback, "objects and connections come and go while others loo
       const Inventory inventory = provider::take_inventory();
       for (const auto& device : inventory.devices) {
         if (std::string(device.name) != "uiw_lo") continue;
-        const std::uint64_t now = device.counts[place_of(PortCounter::octets_sent)];
+        const std::uint64_t now = device.counts[index_of(PortCounter::octets_sent)];
         if (now < sent) stop = true;  // counters of a process that lives never fall
         sent = now;
       }
@@ -209,10 +209,10 @@ TEST_CASE_METHOD(Loopback, "counters of a port have the traffic of connections t
     }
     return provider::PortCounts{};
   };
-  const auto sent = [&counts] { return counts()[place_of(PortCounter::octets_sent)]; };
-  const auto received = [&counts] { return counts()[place_of(PortCounter::octets_received)]; };
+  const auto sent = [&counts] { return counts()[index_of(PortCounter::octets_sent)]; };
+  const auto received = [&counts] { return counts()[index_of(PortCounter::octets_received)]; };
   const std::uint64_t sent_before = sent(), received_before = received();
-  const std::uint64_t connections = counts()[place_of(PortCounter::connections)];
+  const std::uint64_t connections = counts()[index_of(PortCounter::connections)];
   constexpr std::size_t kSize = 100'000;
   {
     Side a(*context), b(*context);
@@ -223,7 +223,7 @@ TEST_CASE_METHOD(Loopback, "counters of a port have the traffic of connections t
     CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
     CHECK(sent() - sent_before >= kSize);
     CHECK(received() - received_before >= kSize);
-    CHECK(counts()[place_of(PortCounter::connections)] == connections + 2);
+    CHECK(counts()[index_of(PortCounter::connections)] == connections + 2);
   }
   CHECK(sent() - sent_before >= kSize);
   CHECK(sent() - sent_before < kSize + kSize / 10);
