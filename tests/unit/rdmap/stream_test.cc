@@ -382,7 +382,8 @@ TEST_CASE("stream: messages are not interleaved and segments go on where the las
   CHECK((got[1] == data));
 }
 
-TEST_CASE_METHOD(Pair, "stream: the segments of a message have one RsvdULP (RFC 5041 sections 4.2 and 4.3)", "[stream]") {
+TEST_CASE_METHOD(Pair, "stream: the segments of a message have one RsvdULP (RFC 5041 sections 4.2 and 4.3)",
+                 "[stream]") {
   start({.crc = false, .mulpdu = 128});
   const Bytes data = pattern(1000);
   a.send(1, {memory_segment(data)}, true, Stag{0xA1A2A3A4});
