@@ -83,7 +83,7 @@ def print_count(arguments):
 # ---- what is named ---------------------------------------------------------------------------------------------
 
 _NOT_CODE = re.compile(r"""(?P<number>\b\d[\w']*)|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'""", re.S)
-_AFTER = re.compile(r"\s*(?:\b(?:const|noexcept|override|final)\b\s*|&&?\s*|->\s*[\w:<>&*,\s]+?)*"
+_AFTER = re.compile(r"\s*(?:\b(?:const|noexcept|override|final)\b\s*|\bUIW_\w+(?:\([^()]*\))?\s*|&&?\s*|->\s*[\w:<>&*,\s]+?)*"
                     r"(?:(?P<body>\{)|(?P<initializers>:)(?!:)|=\s*default\b)")
 
 
