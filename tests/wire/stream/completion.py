@@ -106,11 +106,15 @@ def answers_with_octets(bench, crc):
     check(len(lines) == 1 and " 4 octets" in lines[0], f"not one line of the first four: {lines}")
     counter = it.sut.command("file /sys/class/infiniband/uiw_lo/ports/1/hw_counters/answer_octets_dropped")
     check(int(counter) >= 4 + 50000 + 8, f"{counter} octets are counted")  # and those of other tests
-    # What belongs into memory has the length of the request, as ever; and the STag is that of the request.
+    # The STag is that of the request where there are octets, and is not checked where there are none (RFC 5041 section 5.2).
     it.responder.waiting.clear()
     it.send(5)
     request = it.probe()
-    ulpdu = wire.tagged(wire.READ_RESPONSE, request.sink_stag ^ 1, request.sink_to)
+    it.peer.fpdu(wire.tagged(wire.READ_RESPONSE, request.sink_stag ^ 1, request.sink_to))
+    it.sut.completion(5)
+    it.send(6)
+    request = it.probe()
+    ulpdu = wire.tagged(wire.READ_RESPONSE, request.sink_stag ^ 1, request.sink_to, b"more")
     it.peer.fpdu(ulpdu)
     last_word(it.peer, expected(0x1100, ulpdu))
     it.session.down()
