@@ -17,12 +17,12 @@ namespace uiw::provider {
 
 class Activity {
  public:
-  // A program that posts looks at what has arrived once this time has passed since the last look.
+  // A post looks at what has arrived if the last look is at least this long ago.
   static constexpr std::uint64_t kPostingNs = 50'000;
-  // The program polls if it was active this recently.
+  // A program that was active within this time counts as polling.
   static constexpr std::uint64_t kPollingNs = 20'000;
 
-  // Between these two calls a thread of the program posts, or has yielded its processor and then polls on.
+  // Between these two calls a thread of the program posts, or has yielded its processor in the midst of polling.
   void enter() { inside_.fetch_add(1, std::memory_order_relaxed); }
   void leave() { inside_.fetch_sub(1, std::memory_order_relaxed); }
   // Between these two calls the thread that holds the engine's lock drives.
@@ -35,7 +35,7 @@ class Activity {
     last_look_.store(now, std::memory_order_relaxed);
     if (polls) note_poll();
   }
-  // The program polls. The clock need not be read for each poll: see note_look().
+  // Notes a poll without its time, since reading the clock for each poll would take too long. See note_look().
   void note_poll() {
     if (posting_.load(std::memory_order_relaxed)) posting_.store(false, std::memory_order_relaxed);
   }
@@ -45,16 +45,16 @@ class Activity {
     posting_.store(true, std::memory_order_relaxed);
     return now >= last_look_.load(std::memory_order_relaxed) + kPostingNs;
   }
-  // The program counts as inactive until the next note.
+  // The program counts as inactive until the next note_look() or note_post().
   void forget() { last_.store(0, std::memory_order_relaxed); }
 
-  // When the calling thread was active last; 0 if another thread was the last one that was active.
+  // When the calling thread was last active; 0 if another thread has been active since.
   std::uint64_t last_here() const {
     const bool here = pthread_equal(thread_.load(std::memory_order_relaxed), pthread_self()) != 0;
     return here ? last_.load(std::memory_order_relaxed) : 0;
   }
-  // Whether the program is active now, or was active less than `within` before `now`. While it waits for an event it is
-  // active only if it drives meanwhile.
+  // Whether the program is active now, or was active less than `within` before `now`. A program that waits for an event
+  // counts as active only if the waiting thread drives.
   bool is_active(std::uint64_t now, std::uint64_t within) const {
     if (waiters_.drive(now)) return true;
     if (event_awaited()) return false;
@@ -65,11 +65,11 @@ class Activity {
   // Whether the program posted, and did not poll, when it was active last.
   bool posts() const { return posting_.load(std::memory_order_relaxed); }
 
-  // A completion queue owes the program an event from the first call to the second. The second may come first.
+  // The program has asked a completion queue for an event; the queue has given it. The two calls may come in any order.
   void event_asked_for() { events_awaited_.fetch_add(1); }
   void event_given() { events_awaited_.fetch_sub(1, std::memory_order_relaxed); }
-  // The first function is relaxed, the second sequentially consistent: if a thread stores something and then calls it,
-  // and another calls event_asked_for() and then loads that, one of the two sees the other.
+  // Whether a queue owes an event. event_awaited_in_order() is sequentially consistent: if one thread stores X and then
+  // calls it, and another calls event_asked_for() and then loads X, at least one of them sees the other's write.
   bool event_awaited() const { return events_awaited_.load(std::memory_order_relaxed) > 0; }
   bool event_awaited_in_order() const { return events_awaited_.load() > 0; }
 
@@ -91,7 +91,7 @@ class Activity {
   alignas(64) std::atomic<std::uint64_t> last_{0};
   std::atomic<pthread_t> thread_{};  // the thread that was active then
   std::atomic<std::uint64_t> last_look_{0};
-  std::atomic<int> events_awaited_{0};  // number of completion queues; below 0 if an event is given first
+  std::atomic<int> events_awaited_{0};  // number of completion queues that owe one; below 0 if one is given first
   std::atomic<unsigned> inside_{0};
   std::atomic<bool> driving_{false};
   std::atomic<bool> posting_{false};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whether a thread checks for events again and again for a while before it sleeps (BusyWait), and whether it yields its
-// processor between two checks (YieldPauses). Both only decide. Each belongs to one thread at a time; times are
-// monotonic nanoseconds (clock.h).
+// Two rules for a thread that waits for events: BusyWait says whether it checks again and again for a while before it
+// sleeps, YieldPauses whether it yields its processor between two checks. Both only decide. Each object belongs to one
+// thread at a time; times are monotonic nanoseconds (clock.h).
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace uiw::provider {
 
-// Whether a busy thread yields between two checks, which lets the thread run that it may be waiting for. If a yield
+// Whether a busy thread yields between two checks, so that the thread for which it may be waiting can run. If a yield
 // takes long, another thread needs the processor, and each further yield would cost a time slice: then the busy thread
 // stops yielding, or stops checking, for a pause.
 class YieldPauses {
  public:
-  // A check and a yield take longer than this only if another thread has used up its time slice meanwhile. Threads that
-  // run only for a moment cause no pause.
+  // A check and a yield together take longer than this only if another thread has used up its whole time slice
+  // meanwhile. Threads that run only for a moment cause no pause.
   static constexpr std::uint64_t kDisplacedNs = 500'000;
   // The first pause is short, since a hypervisor, too, takes a processor away from a guest for a millisecond.
   static constexpr std::uint64_t kFirstPauseNs = 10'000'000, kLongestPauseNs = 4096 * kFirstPauseNs;
@@ -31,19 +31,19 @@ class YieldPauses {
     remembers_ = resumes_ + 4 * pause_;
     return true;
   }
-  // Ends the pause: the thread has checked for long without yielding, in vain.
+  // Ends the pause. Called when the thread has checked in vain for long without yielding.
   void end() { resumes_ = 0; }
 
  private:
   std::uint64_t pause_ = kFirstPauseNs;
-  std::uint64_t resumes_ = 0;    // not before this time
+  std::uint64_t resumes_ = 0;    // end of the pause
   std::uint64_t remembers_ = 0;  // another thread that takes the processor before this time makes the next pause longer
 };
 
 // Whether a thread goes on checking for events instead of sleeping. It takes 5 to 50 microseconds to wake a thread, and
 // a target whose program does nothing would add that to each round trip of an initiator that waits for it. A thread
-// waits busily only if its last wait was short, so that one with little to do sleeps; and not during a pause, since the
-// scheduler runs a thread sooner that has slept.
+// waits busily only if its last wait was short, so that a thread with little to do sleeps. During a pause it does not
+// wait busily: the scheduler runs a thread sooner if it has slept.
 class BusyWait {
  public:
   static constexpr std::uint64_t kLongestNs = 100'000;

@@ -13,7 +13,7 @@ namespace uiw::provider {
 
 namespace {
 
-// Not libc's epoll_wait(), which is a cancellation point.
+// epoll_wait() as a raw system call, since that of libc is a cancellation point.
 int wait_raw(int set, epoll_event* events, int most, int milliseconds) {
   return static_cast<int>(::syscall(SYS_epoll_pwait, set, events, most, milliseconds, nullptr, 0));
 }
@@ -86,7 +86,7 @@ void ChannelSets::report(const Set& set, unsigned events) const {
 
 bool ChannelSets::enter(Set& set) const {
   const pthread_t self = pthread_self();
-  // If it is this thread that waits, a signal handler has jumped out of its wait before.
+  // If the recorded waiter is this thread, a signal handler has left its earlier wait by longjmp().
   if (set.waited.exchange(true) && pthread_equal(set.waiter.load(), self) == 0) return false;
   set.waiter.store(self);
   report(set, 0);
@@ -109,7 +109,7 @@ int ChannelSets::watch(int number, int fd, epoll_event event) const {
     } else {
       error = put(engine_set, fd, event);
     }
-    // The set may have been made meanwhile.
+    // If another thread has made the channel's set meanwhile, tries again with that set.
     if (number < 0 || sets_[index(number)].fd.load() == own) return error;
   }
 }

@@ -4,11 +4,11 @@
 // the channel waits for the set, too, and drives: a message wakes that thread and no other. While no thread waits for a
 // set, it reports to the engine's set, so that "uiw-progress" and polls get its events.
 //
-// Peers on this host ring for many queue pairs at a time. So if several threads wait for those, "uiw-progress" drives:
-// each of its wake-ups serves several messages.
+// Queue pairs that share memory with a peer on this host are in none of these sets. Such peers ring for many queue
+// pairs at a time, so "uiw-progress" drives these: each of its wake-ups serves several messages.
 //
-// A set is made when a thread first waits for it, and stays. There are at most kMost of them, to save descriptors:
-// channels have numbers, and share a set if there are more. Thread-safe, unless said otherwise.
+// A set is made when a thread first waits for it, and stays. At most kMost sets exist, to save descriptors: channels
+// whose numbers are equal modulo kMost share a set. Thread-safe, unless said otherwise.
 #pragma once
 
 #include <pthread.h>
@@ -36,10 +36,10 @@ class ChannelSets {
     std::atomic<unsigned> members{0};  // queue pairs whose sockets are to be in it
     BusyWait busy_wait;                // of the waiting thread
     Mutex driving;                     // locked by the thread that takes the set's events, and by close()
-    std::atomic<bool> refused{false};  // the system has no descriptor for it
+    std::atomic<bool> refused{false};  // the set could not be made, and is not tried again
   };
 
-  // `engine_set` has the descriptor of the engine's set, or -1, and remains live as long as this.
+  // `engine_set` contains the descriptor of the engine's epoll set, or -1, and must remain live as long as this object.
   explicit ChannelSets(const std::atomic<int>& engine_set) : engine_set_(engine_set) {}
   ~ChannelSets() { close(); }
   ChannelSets(const ChannelSets&) = delete;
@@ -64,13 +64,13 @@ class ChannelSets {
 
   static constexpr std::uint64_t bit(int number) { return std::uint64_t{1} << index(number); }
 
-  // Adds a descriptor to the set of the channel, or to the engine's if the channel has none. Repeated for a descriptor
-  // that is there, it has epoll report events again that are still pending. 0 or an errno.
+  // Adds a descriptor to the set of the channel, or to the engine's if the channel has none. If the descriptor is there
+  // already, epoll reports its pending events again. Returns 0 or an errno.
   int watch(int number, int fd, epoll_event event) const;
   void release(int fd) const;
 
-  // Only while no thread waits or watches. forget() is for descriptors that are no longer this object's: it does not
-  // close them.
+  // Call these only while no thread waits or watches. forget() drops the descriptors without closing them, when they no
+  // longer belong to this object.
   void close();
   void forget();
 
@@ -78,7 +78,8 @@ class ChannelSets {
   void report(const Set& set, unsigned events) const;
   static constexpr unsigned index(int number) { return static_cast<unsigned>(number) % kMost; }
 
-  // Marks an event of a nested set in the engine's set; the set's number is beside it. No queue pair has such a number.
+  // The bit of epoll_event::data that marks an event of a nested set; the low bits are the set's number. The numbers of
+  // queue pairs have 32 bits, so none contains it.
   static constexpr std::uint64_t kTag = std::uint64_t{1} << 40;
 
   std::array<Set, kMost> sets_;

@@ -6,8 +6,8 @@
 // of a burst without pauses wait, and not for long. A program that posts and then does something else (it may spin on
 // memory for the reply) would wait in vain; that is noticed, and for a while none of its posts waits.
 //
-// Each stream has one, in its SendScheduler; called with the sender's lock held. Times are monotonic nanoseconds. This
-// class only decides; it sends nothing.
+// Each stream has one, in its SendScheduler. All functions are called with the sender's lock held. Times are monotonic
+// nanoseconds. This class only decides; it sends nothing.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace uiw::provider {
 class Coalescing {
  public:
   static constexpr unsigned kMost = 48;  // requests in one send
-  // This many requests between two polls make a burst. In a burst, posts wait after the same number of posts without a
-  // pause.
+  // This many requests between two polls make a burst. In a burst, posts begin to wait once the same number of posts in
+  // a row came without a pause.
   static constexpr unsigned kBurst = 8;
   static constexpr std::uint64_t kPauseNs = 2'000;     // a longer time between two posts is a pause
   static constexpr std::uint64_t kPollNs = 100'000;    // as kPauseNs, if the program has polled in between
@@ -33,11 +33,11 @@ class Coalescing {
   // The program has posted `requests` of `octets` in all. `polled` is a number that changes when the program takes
   // completions. True in a burst: then the posts wait if waits_too() or may_wait() says so.
   bool posted(unsigned requests, std::size_t octets, std::uint64_t polled);
-  // True: the posts wait, as those before them do, and the clock need not be read, which takes a good part of the time
-  // of a small post. That is so for a few posts in a row. False: may_wait() decides.
+  // True: the posts wait, as those before them do. The clock is not read for that, since this takes a good part of the
+  // time of a small post. False, at the latest after kClockStride - 1 posts in a row: may_wait() decides.
   bool waits_too(std::size_t most_octets);
-  // Once waiting posts have `most_octets`, no further post waits. `active`: when the thread last posted to any queue
-  // pair, or polled in vain, before this post.
+  // Whether the posts wait, by the clock. Once waiting posts have `most_octets`, no further post waits. `active`: when
+  // the thread last posted to any queue pair, or polled in vain, before this post.
   bool may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active = 0);
   // The call that posted returns to the program now: the time that sending took is not a pause of the program.
   void resume(std::uint64_t now) {

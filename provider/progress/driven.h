@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Driven: the interface of what an engine drives, a Qp or a DatagramPort. A function moves its octets, and others send
-// what has been deferred. So the engine needs no headers of queue pairs.
+// Driven: the interface of what an engine drives, a Qp or a DatagramPort, so that the engine needs no headers of queue
+// pairs. progress() moves octets; other functions send what has been deferred.
 //
 // Thread-safe. A queue pair that is found by its number, or in an engine's list, inside a ReadSection, lives until that
 // section closes.
@@ -21,12 +21,12 @@ class Driven {
  public:
   // The queue pair number. Events of the socket carry it.
   virtual std::uint32_t number() const = 0;
-  // Moves what can be moved now. True if anything was. If there is no memory for a stream, the stream ends.
+  // Moves the octets that can be moved now. True if there were any. If there is no memory for a stream, it ends.
   virtual bool progress(Driver driver) noexcept = 0;
-  // There is no memory for something that the stream needs: the stream ends.
+  // Ends the stream, since there is no memory for something that it needs.
   virtual void no_memory() noexcept = 0;
-  // Whether epoll reports events of the socket from now on; at first it does. False if there is no memory to watch the
-  // socket again.
+  // Makes epoll report events of the socket from now on, or no longer; at first it reports them. Returns false if there
+  // is no memory to watch the socket again.
   virtual bool watch_socket([[maybe_unused]] bool watched) { return true; }
 
   // ---- Deferred sends: posts that wait for the next posts, or a probe; by default there are none ----
@@ -50,7 +50,7 @@ class Driven {
   std::atomic<int> channel_set{-1};
   // Its slot in the engine's DrivenList, which sets it.
   std::atomic<std::uint32_t> slot{~std::uint32_t{0}};
-  // Which of several progress threads drives.
+  // Lets only one of several progress threads drive.
   TurnGate gate;
   // The socket that Engine::add() was given has reported its end. Set before gate.enter(), so that the thread that
   // drives sees it.

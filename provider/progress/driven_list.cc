@@ -27,7 +27,8 @@ void DrivenList::clear() {
   used_ = size_ = 0;
 }
 
-// Either a thread inside a ReadSection sees the change, or the grace period after a removal waits for that section.
+// A poll opens its ReadSection and then loads `changes_`; a removal clears the slot, counts in `changes_` and then
+// waits for a grace period. So the queue pair lives until a poll that has missed its removal is over.
 void DrivenList::note_change() {
   many_ = size_ > kFew;
   changes_.fetch_add(1);
@@ -86,7 +87,8 @@ void DrivenList::note_deferred(const Driven& qp, bool deferred) noexcept {
   }
 }
 
-// Either a thread that is about to sleep sees the bit, or this thread sees that it sleeps.
+// This thread sets the bit and then loads `sleepers_`. A thread that is about to sleep first counts itself there and
+// then looks at the bits. So one of the two sees the other.
 bool DrivenList::request_turn(const Driven& qp) noexcept {
   const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
   if (at >= used_.load(std::memory_order_acquire) * kBits) return false;
@@ -110,8 +112,8 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
   return doorbell_ ? doorbell_.passed_on() : -1;
 }
 
-// If a peer has shut the doorbell down, each stream ends whose peer has to wake a thread, and later streams stay on
-// TCP.
+// If a peer has shut the doorbell down, the watched end is closed: the stream of each peer that then has to wake a
+// thread ends, and later streams stay on TCP.
 void DrivenList::answer_doorbell() {
   const LockGuard lock(mutex_);
   if (doorbell_ && !doorbell_.drain()) doorbell_.shut();
@@ -171,7 +173,7 @@ void DrivenList::end_sleep() {
   if (--sleepers_ == 0) show_sleepers();
 }
 
-// False if there are too many.
+// Copies the list for poll_each() if it has changed. False if it has more than kFew queue pairs.
 bool DrivenList::copy_few() {
   if (changes_.load() != copied_) {
     const LockGuard lock(mutex_);

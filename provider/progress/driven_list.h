@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The queue pairs that an engine drives, which of them have deferred sends, and which have news from a peer on this
-// host (doorbells.h). Each has a slot, whose number is that of a bit in several words that are read without a lock.
-// Thread-safe, unless said otherwise.
+// host (doorbells.h). Each queue pair has a numbered slot, and in several words, which are read without a lock, the bit
+// with that number. Thread-safe, unless said otherwise.
 #pragma once
 
 #include <sys/epoll.h>
@@ -22,7 +22,7 @@ namespace uiw::provider {
 
 class DrivenList {
  public:
-  static constexpr std::size_t kFew = 8;  // with more than these it takes too long to look at each
+  static constexpr std::size_t kFew = 8;  // with more queue pairs it takes too long to look at each
 
   DrivenList() = default;
   ~DrivenList();
@@ -40,8 +40,8 @@ class DrivenList {
     for_each_unlocked(visitor);
   }
 
-  // Whether the queue pair has deferred sends from now on. It must stay alive during the call, and two threads must not
-  // call this at a time for one queue pair.
+  // Records whether the queue pair has deferred sends from now on. The queue pair must stay alive during the call, and
+  // two threads must not call this at a time for one queue pair.
   void note_deferred(const Driven& qp, bool deferred) noexcept;
   // Calls visitor(Driven&) for up to `most` queue pairs with deferred sends; others get their turn in later calls.
   template <typename Visitor>
@@ -57,13 +57,13 @@ class DrivenList {
   // Called by such a thread when it will not look again: wakes another thread if a peer has rung for a queue pair that
   // is left.
   void pass_doorbell_on();
-  // The program has closed its descriptors.
+  // Drops the doorbell's descriptors without closing them, since the program has closed them.
   void forget_doorbell();
   // The number by which peers ring for this queue pair in the page of the process. The queue pair must stay alive
   // during the call. kNoBell: there is none left.
   DoorbellPage::Bell doorbell_of(const Driven& qp) noexcept;
-  // Requests a turn of the queue pair, though nothing has arrived. True if the caller has to wake a thread, since one
-  // of them sleeps. Any thread, with any lock of the queue pair.
+  // Requests a turn of the queue pair, though nothing has arrived. True if a thread of the engine sleeps; then the
+  // caller has to wake one. Any thread may call this, with any lock of the queue pair held.
   bool request_turn(const Driven& qp) noexcept;
   // Calls visitor(Driven&) for up to `most` queue pairs for which a peer has rung or a turn is due, once for each
   // request. Returns how many.
@@ -76,7 +76,7 @@ class DrivenList {
   void end_sleep();
   class Asleep;
 
-  // Looks at each queue pair, as a poll does; nothing is done if there are many. True if there was work. For one thread
+  // Looks at each queue pair, as a poll does; does nothing if there are many(). True if there was work. For one thread
   // at a time, inside a ReadSection, which keeps queue pairs alive that are removed meanwhile.
   bool poll_each();
 
@@ -185,7 +185,8 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
 // While one exists, the calling thread sleeps or is about to sleep.
 class DrivenList::Asleep {
  public:
-  // `flag`: of a thread whose sleep a signal handler may end by a jump; null: none.
+  // `flag` is set while the thread sleeps, so that a sleep that a signal handler has left by longjmp() is not counted
+  // twice. Null if no handler can do that.
   explicit Asleep(DrivenList& driven, std::atomic<bool>* flag = nullptr) : driven_(driven), flag_(flag) {
     if (flag_ == nullptr || !flag_->exchange(true)) driven_.begin_sleep();
   }

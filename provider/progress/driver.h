@@ -7,8 +7,8 @@
 namespace uiw::provider {
 
 enum class Driver : std::uint8_t {
-  poll,     // The program polls. It comes back soon by itself, so it waits for no lock and may leave octets unread.
-  arrival,  // The socket has reported octets or room, and no end of the peer so far: none is looked for.
+  poll,     // The program polls. It polls again soon, so this poll waits for no lock and may leave octets unread.
+  arrival,  // The socket has reported octets or room, but no end of the stream so far, so no end is looked for.
   event,    // Something has happened that is not reported again: an end, a receive that was posted.
 };
 

@@ -35,7 +35,7 @@ constexpr unsigned kClockStride = 4;  // one in this many empty rounds in a row 
 // After kQuietAsks polls in a row that asked the kernel in vain, only one poll in kAskStride asks it.
 constexpr unsigned kQuietAsks = 64;
 constexpr unsigned kAskStride = 8;
-constexpr unsigned kParkAfter = 3;  // wake-ups in a row that found the program polling
+constexpr unsigned kParkAfter = 3;  // "uiw-progress" parks after so many wake-ups in a row that found polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
@@ -81,9 +81,9 @@ void Engine::stop() {
 
 bool Engine::wake() { return add_event(wake_); }
 
-// The program has closed our descriptors, and the sockets with them, in a way that the guard (base/descriptor.h) does
-// not see. Each queue pair finds out that its socket is gone. Queue pairs that connect from here on get a new thread
-// and new descriptors.
+// Called when the program has closed our descriptors, and the sockets with them, in a way that the guard
+// (base/descriptor.h) does not see. Each queue pair finds out that its socket is gone. Queue pairs that connect later
+// get a new thread and new descriptors.
 void Engine::begin_anew() {
   sweep();
   const LockGuard lock(mutex_);
@@ -174,7 +174,7 @@ int Engine::add(Driven& qp, int fd) {
   if (const int error = prepare(); error != 0) return error;
   const std::size_t count = driven_.add(qp);
   if (count == 0) return ENOMEM;
-  // Polls ask epoll from here on, so it has to watch all sockets again.
+  // With so many queue pairs polls ask epoll, so it has to watch all sockets again.
   if (count == DrivenList::kFew + 1) unpark();
   qp.end_reported.store(false);
   sets_.join(qp);
@@ -226,9 +226,9 @@ void Engine::take_over(std::uint32_t qp_number) {
   unpark();  // if the thread is parked, it looks at all queue pairs
 }
 
-// Drives queue pairs that have news. Returns how many, or -1 with errno. A wake-up of "uiw-progress" stays in the set,
-// and sets `for_thread`. A thread that answers the doorbell looks for rings after that, or wakes another thread for
-// those that are left, since threads that sleep no longer learn of them.
+// Drives queue pairs that have news. Returns how many, or -1 with errno. A wake-up for "uiw-progress" is left in the
+// set, and sets `for_thread`. The doorbell wakes no other thread once it is answered here. So the rings are looked at
+// after that, and another thread is woken if some are left.
 int Engine::drive_ready(bool& for_thread) {
   int driven = 0;
   if (asks_kernel()) {
@@ -260,7 +260,8 @@ int Engine::drive_events(const epoll_event* events, int count) {
   return driven;
 }
 
-// After many asks in vain in a row only some polls ask the kernel: all news comes by doorbells, or there is none.
+// Whether this poll asks the kernel. After kQuietAsks polls in a row that asked in vain only one in kAskStride does: all
+// news comes by doorbells, or there is none.
 bool Engine::asks_kernel() { return quiet_asks_ < kQuietAsks || ++looks_ % kAskStride == 0; }
 
 // As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung.
@@ -329,8 +330,8 @@ void Engine::look(bool polls) {
   if (drive_lock.try_lock()) yield_pauses_.yielded(before, after);
 }
 
-// A poller that has looked in vain for so long may be keeping the processor from the thread that it waits for: that
-// ends a pause.
+// Whether a poll in vain may yield. A poller that has looked in vain for kDisplacedNs may be keeping the processor from
+// the thread for which it waits, so that ends a pause.
 bool Engine::yields(std::uint64_t now) {
   if (empty_rounds_ == kYieldAfter) in_vain_since_ = now;
   if (now - in_vain_since_ > YieldPauses::kDisplacedNs) yield_pauses_.end();
@@ -352,22 +353,22 @@ void Engine::send_waiting_posts(bool polls) {
   });
 }
 
-// Visits at most so many queue pairs; others are visited in later calls.
+// Visits at most `most` queue pairs; later calls visit the others.
 void Engine::send_all_deferred(std::size_t most) {
   driven_.visit_deferring(most, [](Driven& qp) { carry_out(qp, [](Driven& one) { one.send_all_deferred(); }); });
 }
 
-// Either this thread sees that an event is awaited, or the thread that asks for the event sees `deferring_`. In the
-// same way, either this thread sees that "uiw-progress" is not parked, or that thread finds the deferred sends when it
-// leaves park().
+// This thread counts in `deferring_` and then checks whether an event is awaited; event_asked_for() counts the event
+// and then loads `deferring_`. So one of the two sees the other. The same goes for `parked_`: "uiw-progress" clears it
+// at the end of park() and then looks at all queue pairs, so it finds the deferred sends if this thread saw it parked.
 void Engine::note_deferred(std::uint32_t qp_number, bool deferred) {
   if (const Driven* const qp = find_(qp_number)) driven_.note_deferred(*qp, deferred);
   deferring_.fetch_add(deferred ? 1U : ~0U);
-  if (!deferred || activity_.waiters().driven_here()) return;  // a thread that waits looks at them before it sleeps
+  if (!deferred || activity_.waiters().driven_here()) return;  // this thread waits, and sends them before it sleeps
   if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
 }
 
-// Usually the thread is watching already. If it is not, it is woken here, and watches as long as the program polls.
+// Usually "uiw-progress" is watching already. If not, it is woken here, and watches as long as the program polls.
 void Engine::watch_posts() {
   watched_.fetch_add(1);
   if (watching_.load()) return;
@@ -435,7 +436,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
   }
 }
 
-// Channels have got sets of their own, a bit for each: moves the sockets that belong there.
+// Moves sockets to the sets of their channels, for the sets that were made since the last call (a bit of `sets` each).
 void Engine::fill_sets(std::uint64_t sets) {
   const auto wanted = [sets](const Driven& qp) {
     const int channel = qp.channel_set.load();
@@ -447,7 +448,7 @@ void Engine::fill_sets(std::uint64_t sets) {
   });
 }
 
-// True if some posts still wait: they are not overdue yet, or another thread deferred the sender's lock.
+// True if some posts still wait: they are not overdue yet, or another thread has the sender's lock.
 bool Engine::send_overdue_posts() {
   bool left = false;
   driven_.visit_deferring(~std::size_t{0}, [&left](Driven& qp) {
@@ -457,8 +458,9 @@ bool Engine::send_overdue_posts() {
   return left;
 }
 
-// False if the program has stopped. The tick is long if the program polls and no posts wait. Either this thread sees
-// that posts wait, or the thread that defers them sees that `watching_` is false.
+// False if the program has stopped. The tick is long if the program polls and no posts wait. This thread stores
+// `watching_` and then loads `watched_`; watch_posts() counts in `watched_` and then loads `watching_`. So either this
+// thread sees that posts wait, or watch_posts() sees that it has to wake this thread.
 bool Engine::tick(std::chrono::microseconds& next) {
   if (!activity_.is_active(raw_clock(), 2 * Activity::kPollingNs)) return false;
   const bool new_to_it = !watching_.load();
@@ -485,14 +487,15 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
 void Engine::park() {
   const bool for_waiters = activity_.waiters().drive(raw_clock());
   parked_.store(true);
-  // Either this thread sees that it was to park, or hand_over() sees that it is parked.
+  // hand_over() sets `hand_over_` and then loads `parked_`; this thread has set `parked_` and now takes `hand_over_`.
+  // So either this park() answers the request, or hand_over() unparks this thread.
   hand_over_.exchange(false);
   parked_for_waiters_.store(for_waiters);
   watching_.store(!for_waiters);
-  // While polls look at each queue pair, epoll need not report what arrives; if the peer is on this host, the report
-  // takes time of the peer's system call. The lambda runs with driven_ locked. So either it sees that there are many
-  // queue pairs, or add() sees that the thread is parked.
-  // A thread that waits asks epoll, so then the sockets stay watched.
+  // Stops watching the sockets if polls look at each queue pair: if a peer is on this host, each report of epoll takes
+  // time of the peer's system call. add() counts its queue pair with driven_ locked and then loads `parked_`; this
+  // thread has set `parked_`, and the lambda reads the count with driven_ locked. So one of the two sees the other.
+  // A thread of the program that waits asks epoll, so then the sockets stay watched.
   if (!for_waiters) visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
   std::chrono::microseconds next = for_waiters ? kWaitersTick : kFirstTick;
   {
@@ -529,11 +532,11 @@ void Engine::run() {
   EventTurns turns(find_);
   HelpNeeded help_needed;
   unsigned found_polling = 0;
-  std::size_t rung = 0;  // queue pairs for which peers rang in the last round
+  std::size_t rung = 0;  // number of queue pairs for which peers rang in the last round
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool handed_over = hand_over_.load(std::memory_order_relaxed) && hand_over_.exchange(false);
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
-    // Helping threads get what this one leaves.
+    // While others help, takes one event at a time and leaves the rest to them.
     const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
     const int count = turns.repeated() > 0 || handed_over ? sets_.wait(events, most, 0)
                                                           : await(events, most, idle_memory_.patience());

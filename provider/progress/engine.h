@@ -12,9 +12,9 @@
 // A thread of the program that waits for an event in a call that the library sees drives the sockets itself (Waiters);
 // meanwhile "uiw-progress" sleeps as it does while the program polls, and without a timer once the wait is long.
 //
-// If the thread no longer gets to sleep, and there are processors to spare, others help it as long as that lasts
-// (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time; what the program
-// is about to do concerns only "uiw-progress", so they leave as soon as the program polls.
+// If the thread no longer gets to sleep, and there are processors to spare, other threads help it as long as that lasts
+// (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time, and leave as soon
+// as the program polls: only "uiw-progress" follows what the program does.
 #pragma once
 
 #include <poll.h>
@@ -56,13 +56,13 @@ class Engine {
   // Stops for good: the threads end, and nothing is driven any more.
   void stop();
 
-  // Starts the thread if it does not run yet. 0 or an errno; EAGAIN if the system allows no more threads.
+  // Starts the thread if it does not run yet. Returns 0 or an errno: EAGAIN if the system allows no more threads.
   int start();
-  // Drives the socket of this queue pair from now on. 0 or an errno. `qp` must remain live until a grace period after
-  // remove().
+  // Drives the socket of this queue pair from now on. Returns 0 or an errno. `qp` must remain live until the end of a
+  // grace period that begins after remove().
   int add(Driven& qp, int fd);
-  // Drives the queue pair no longer; a thread that is driving it has finished after the next grace period. (A stream
-  // that merely ends closes its socket, and progress() then finds nothing to do.)
+  // Stops driving the queue pair; a thread that is driving it has finished after the next grace period. (Not needed if
+  // only the stream ends: it closes its socket, and progress() then finds nothing to do.)
   void remove(Driven& qp);
   // The descriptor by which peers on this host wake this engine's threads (Doorbell), to be passed on to them. It
   // stays the engine's. -1 if there can be none.
@@ -72,26 +72,26 @@ class Engine {
   DoorbellPage::Bell begin_sharing(std::uint32_t qp_number);
   // Stops waiting for events of this socket.
   void release(int fd);
-  // Waits for events of this socket again, and gets one if it can be read or written now. False if the system has no
-  // memory for that.
+  // Waits for events of this socket again; one is reported at once if the socket can be read or written now. False if
+  // the system has no memory for that.
   bool watch_again(std::uint32_t qp_number, int fd);
-  // Requests a turn of this queue pair, though nothing has arrived: a thread that drives makes it soon. The caller may
-  // have any lock of the queue pair.
+  // Requests a turn of this queue pair, though nothing has arrived: a thread that drives calls its progress() soon. The
+  // caller may hold any lock of the queue pair.
   void request_turn(std::uint32_t qp_number);
   // As request_turn(), for a thread that has no memory for buffers: "uiw-progress", which has buffers, makes the turn.
   void take_over(std::uint32_t qp_number);
 
-  // The program has polled and found nothing.
+  // Drives, since the program has polled and found nothing.
   void drive() { look(true); }
-  // The program posts without a pause, or has posted work that the peer is to answer. The post is made between
+  // For a program that posts without a pause, or has posted work that the peer is to answer. The post is made between
   // begin_posting() and end_posting(); note_post() is for a deferred post. If the program has not polled for a while,
-  // the calling thread looks at what has arrived, and true is returned. Otherwise the thread "uiw-progress" would be
+  // the calling thread looks at what has arrived, and true is returned: if it did not look, "uiw-progress" would be
   // woken for each answer and compete with the program.
   void begin_posting() { activity_.enter(); }
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
-  // If so, a poll asks for news (doorbells and epoll) instead of looking at each queue pair.
+  // Whether there are so many queue pairs that a poll asks doorbells and epoll instead of looking at each of them.
   bool drives_many() const { return driven_.many(); }
   // `watched`: the thread is parked (it sleeps on its timer), and soon finds out that the program has stopped polling
   // and posting.
@@ -194,11 +194,11 @@ class Engine {
   unsigned empty_rounds_ UIW_GUARDED_BY(drive_mutex_) = 0;  // in a row
   unsigned quiet_asks_ UIW_GUARDED_BY(drive_mutex_) = 0;    // polls in a row that asked the kernel and got nothing
   unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;         // polls since then
-  std::atomic<bool> waiter_asleep_{false};                  // the thread that waits and drives sleeps
+  std::atomic<bool> waiter_asleep_{false};                  // the program's waiting and driving thread is asleep
   YieldPauses yield_pauses_ UIW_GUARDED_BY(drive_mutex_);   // of polls in vain
-  // The time of the last poll in vain, in a row, before they yield.
+  // The time of the kYieldAfter-th poll in vain in a row.
   std::uint64_t in_vain_since_ UIW_GUARDED_BY(drive_mutex_) = 0;
-  unsigned busy_looks_ UIW_GUARDED_BY(drive_mutex_) = 0;  // looks that found work since sends are deferred
+  unsigned busy_looks_ UIW_GUARDED_BY(drive_mutex_) = 0;  // polls that found work since sends were deferred
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};
@@ -208,7 +208,7 @@ class Engine {
   std::atomic<unsigned> deferring_{0};  // number of queue pairs with deferred sends
   std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
   alignas(64) std::atomic<bool> parked_{false};
-  std::atomic<bool> parked_for_waiters_{false};  // and epoll goes on reporting what arrives
+  std::atomic<bool> parked_for_waiters_{false};  // a waiting thread drives; epoll goes on reporting what arrives
   std::atomic<bool> hand_over_{false};           // the thread is to park, since the program waits
   std::atomic<bool> waits_long_{false};          // the thread need not tick until the program has its event
   std::atomic<bool> watching_{false};            // the thread ticks often enough for posts that wait

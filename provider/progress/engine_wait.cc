@@ -37,7 +37,7 @@ timespec sooner(std::uint64_t left, bool waits_long) {
 }
 
 // Blocks signals while a thread of the program drives inside a call that signals may interrupt, until it sleeps.
-// Excepted are those of faults, and the first two real-time signals, which are libc's own.
+// The signals of faults stay unblocked, and so do the first two real-time signals, which are libc's own.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -116,7 +116,7 @@ Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
   const Waited how = take_turns(awaited, mask, [&](std::uint64_t left) -> std::optional<Waited> {
     const timespec patience = looks ? kNoTime : sooner(left, true);
     const bool forever = !looks && left == Awaited::kNever;
-    all[0] = {epoll_.load(), 0, 0};  // waits for no event of it
+    all[0] = {epoll_.load(), 0, 0};  // only marks the call as uiw's: no event of it is awaited
     if (set != nullptr) all[0] = {set->fd.load(), POLLIN, 0};
     const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
     if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
@@ -144,7 +144,7 @@ bool Engine::drive_set(ChannelSets::Set& set) {
 }
 
 Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
-  // After a long wait the thread ticks again.
+  // At the end of a long wait, makes "uiw-progress" tick again.
   struct LongWait {
     explicit LongWait(Engine& its) : engine(its) {}
     ~LongWait() {
@@ -192,7 +192,8 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
       if (!due) others.turn();
     } else if (count == 0 && !at_once) {
       waits_long_.store(true);
-      // Either this thread sees the deferred sends, or note_deferred() sees that it waits.
+      // This thread sets `waits_long_` and then loads `deferring_`; note_deferred() counts in `deferring_` and then
+      // loads `waits_long_`. So one of the two sees the other.
       send_deferred_at_once();
       if (deferring_.load() > 0) hand_over();
     }
@@ -211,7 +212,7 @@ void Engine::send_deferred_at_once() {
   send_all_deferred();
 }
 
-// Has "uiw-progress" look at all queue pairs and then park, without waiting for that. Until then both drive.
+// Makes "uiw-progress" look at all queue pairs and then park. Does not wait for that; until then both threads drive.
 void Engine::hand_over() {
   if (hand_over_.exchange(true)) return;
   if (parked_.load()) {
@@ -221,7 +222,8 @@ void Engine::hand_over() {
   }
 }
 
-// not_now: another thread drives, or there is only a wake-up of "uiw-progress", which that thread is to see.
+// Drives what has arrived. not_now: another thread drives, or there is only a wake-up for "uiw-progress", which is left
+// to that thread. broken: the epoll set is gone.
 Engine::Turn Engine::drive_waiting() {
   UniqueLock drive_lock(drive_mutex_, std::defer_lock);
   if (!drive_lock.try_lock()) return Turn::not_now;

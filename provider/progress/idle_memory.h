@@ -24,7 +24,7 @@ class IdleMemory {
   void looked(std::uint64_t now, bool more) { at_ = more ? now + kPeriodNs : 0; }
 
  private:
-  std::uint64_t at_ = 0;  // 0: there is no such memory
+  std::uint64_t at_ = 0;  // when to look next; 0: nothing can be given back
 };
 
 }  // namespace uiw::provider

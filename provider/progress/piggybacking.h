@@ -13,7 +13,8 @@ namespace uiw::provider {
 
 class Piggybacking {
  public:
-  // The acknowledgement waits once the program has posted before its next poll this many times in a row.
+  // An acknowledgement waits for a post after this many acknowledgements in a row that were followed by a post before
+  // the next turn.
   static constexpr unsigned kInARow = 4;
 
   // The receiver is about to look at what has arrived. True if the previous turn offered an acknowledgement, which may

@@ -39,13 +39,13 @@ class ProgressHelpers {
   unsigned helping() const { return helping_.load(std::memory_order_relaxed); }
   // How many turns they have driven so far.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
-  // Calls one more, if one is left. For one thread at a time. If the system refuses to start one, the next calls start
-  // none: twice as many after each refusal in a row, up to kMostSkipped.
+  // Calls one more, if one is left. Only one thread may call this at a time. If the system refuses to start a thread,
+  // the next calls start none: 1, 2, 4 ... calls, up to kMostSkipped, doubled by each refusal in a row.
   void call();
   static constexpr unsigned kMostSkipped = 4096;
-  // Ends them, after the turns that they drive.
+  // Ends them after their current turns.
   void stop();
-  // The threads are those of the parent.
+  // In the child of a fork, where these threads do not exist.
   void after_fork_in_child();
 
  private:
@@ -68,7 +68,7 @@ class ProgressHelpers {
 };
 
 // The number of progress threads, "uiw-progress" and those that help, for `processors` and the setting `wanted` (0:
-// automatic). With two processors, which program and thread need, there is only the one.
+// automatic). With fewer than four processors there is only the one, since the program needs the others.
 constexpr unsigned progress_threads(unsigned wanted, unsigned processors) {
   constexpr unsigned kMost = 8;
   if (wanted > 0) return wanted;

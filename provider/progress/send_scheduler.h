@@ -43,8 +43,8 @@ class SendScheduler {
     const bool comes_back = driver == Driver::poll && !program.awaits_event && program.watched;
     return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
   }
-  // For a thread that posts, or sends what it has posted before. A thread that has completions to take first does not
-  // wait yet for those of its last posts.
+  // For a thread that posts, or sends what it has posted before. While a thread still has completions to take, it does
+  // not yet wait for those of its last posts.
   static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there) {
     const ProbePolicy policy = probe_policy(Driver::poll, program);
     return policy == ProbePolicy::if_none_due && completions_there ? ProbePolicy::by_stride : policy;
@@ -147,7 +147,7 @@ class SendScheduler {
   static constexpr bool ends_deferral(bool found_work, unsigned busy_looks) {
     return !found_work || busy_looks >= kBusyLooks;
   }
-  // The decision for each queue pair after that. `deferred`: it has posts that wait, or a probe.
+  // The decision for each queue pair once ends_deferral() is true. `deferred`: it has posts that wait, or a probe.
   static constexpr Decision polled_in_vain(bool deferred, bool socket_full) {
     return deferred && !socket_full ? Decision(ProbePolicy::at_once) : std::nullopt;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Several progress threads may get events of one queue pair at about the same time. One of them drives the queue pair;
-// the others leave their event to it, and go on with other queue pairs instead of waiting for its locks.
+// TurnGate lets one thread drive a queue pair of which several progress threads get events at about the same time. The
+// others leave their event to it, and go on with other queue pairs instead of waiting for its locks.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ class TurnGate {
   bool enter() {
     State state = state_.load(std::memory_order_relaxed);
     for (;;) {
-      // This writes even if another turn is asked for already: the thread that drives may be taking that request now,
-      // and has to see what this thread saw before.
+      // Writes even if the state is `again` already: the driving thread may be taking that request now, and must see
+      // what this thread has written before, such as Driven::end_reported.
       if (state_.compare_exchange_weak(state, state == State::free ? State::driven : State::again)) {
         return state == State::free;
       }
@@ -25,7 +25,7 @@ class TurnGate {
   bool leave() {
     State state = State::driven;
     if (state_.compare_exchange_strong(state, State::free)) return false;
-    state_.exchange(State::driven);  // and not a store: see enter()
+    state_.exchange(State::driven);  // not a store, which would not read what enter() has written: see there
     return true;
   }
 

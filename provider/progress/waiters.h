@@ -25,7 +25,7 @@ class Waiters {
   // The calling thread begins to wait. True: it drives alone until it calls leave(). False: other threads wait,
   // too, and the caller sees to it that "uiw-progress" drives.
   bool enter(std::uint64_t now) {
-    if (driven_here()) return true;  // a signal handler has jumped out of the wait before
+    if (driven_here()) return true;  // a signal handler has left the earlier wait by longjmp()
     if (!are_several(now) && !driving_.exchange(true)) {
       driver_.store(pthread_self(), std::memory_order_relaxed);
       if (sleeping_.load() == 0) return true;
@@ -43,7 +43,7 @@ class Waiters {
       sleeping_.fetch_sub(1);
     }
   }
-  // Whether a thread that waits drives, or has done so and is going to do so again.
+  // Whether a waiting thread drives now, or did so a moment ago and is expected to do so again.
   bool drive(std::uint64_t now) const {
     if (sleeping_.load() > 0) return false;
     return driving_.load() || now < left_.load(std::memory_order_relaxed) + kBetweenNs;
