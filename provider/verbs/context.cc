@@ -120,7 +120,7 @@ void Context::report_port(ibv_event_type type) {
   report(event);
 }
 
-// As long as the parent of a fork lives, it reports these events. A child does not become its heir only to report one.
+// While the parent of a fork lives, the parent reports these events. A child does not take over the pipe only for that.
 void Context::heard(const InterfaceNews& news) {
   using Kind = InterfaceNews::Kind;
   if (!async_->is_own()) return;
@@ -139,7 +139,7 @@ void Context::heard(const InterfaceNews& news) {
   heard_addresses(std::move(present));
 }
 
-// As drivers do for what happens to their interface: siw_netdev_event(), rxe_notify().
+// Reports that the link came up or went down, as drivers do: siw_netdev_event(), rxe_notify().
 void Context::heard_link(bool active) {
   if (std::exchange(told_active_, active) != active) report_port(active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
@@ -209,8 +209,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_rd_atom = kMaxReadDepth;
   a.max_res_rd_atom = kMaxReadDepth * 1024;
   a.max_qp_init_rd_atom = kMaxReadDepth;
-  // Also atomic against the processors of this host (GLOB). But RoCE adapters do not report that, and programs expect
-  // HCA.
+  // Atomic operations are atomic against the processors of this host, too (GLOB). But RoCE adapters do not report that,
+  // and their programs expect HCA.
   a.atomic_cap = device_.transport == Transport::roce ? IBV_ATOMIC_HCA : IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;
   if (device_.transport == Transport::roce) {
@@ -253,7 +253,7 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) {
     attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attributes.flags = IBV_QPF_GRH_REQUIRED;
   }
-  // The nearest lane width and rate.
+  // The fastest combination of lane width and rate that does not exceed the speed; 2500 Mb/s if all do.
   const unsigned speed = speed_mbps();
   struct Rate {
     unsigned mbps;

@@ -45,7 +45,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // The device as it was when it was opened; gids() has its current GIDs.
   const DeviceInfo& device() const { return device_; }
-  // The GID table, as last seen: by the thread "uiw-cm" when something changes, or by look(). For the data path too.
+  // The GID table as last read by the thread "uiw-cm" after a change, or by look(). Takes no lock.
   const std::vector<Gid>& gids() const { return *gids_.load(std::memory_order_acquire); }
   // The GID with this index; kNoGid if the index is empty. Asks the kernel if no GID is known there. Throws
   // std::bad_alloc.
@@ -101,7 +101,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> port_down_{false};
   TableMutex look_mutex_;
   DeviceInfo now_ UIW_GUARDED_BY(look_mutex_);  // as last seen
-  // The last is that of gids_; a thread may still read those before it.
+  // All GID tables so far. gids_ points to the last one; a thread may still read an earlier one.
   std::deque<std::vector<Gid>> tables_ UIW_GUARDED_BY(look_mutex_);
   std::atomic<const std::vector<Gid>*> gids_;
   // The state that the program knows: when it opened the device, or as reported since; only for the thread "uiw-cm".
@@ -110,7 +110,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Listed<Context> listed_{*this};
 };
 
-// One of the objects that Context counts, from the object's creation to its end.
+// Counts one object in its Context from the object's creation to its end.
 class Share {
  public:
   Share() = default;

@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kPurpose = "a channel of events";
 constexpr int kWantedSize = 4096;  // one page; the kernel rounds up to its minimum
 
-// The number of the pipe in the kernel's file system; 0 if the descriptor is no pipe.
+// The inode number of the pipe; 0 if the descriptor is no pipe.
 ino_t pipe_of(int fd) {
   struct stat status {};
   return ::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) ? status.st_ino : 0;
@@ -109,7 +109,8 @@ EventPipe::~EventPipe() {
   close_descriptor(own_read_fd_);
 }
 
-// Not analysed, nor are the two behind it: the mutexes of all pipes are taken here, and given up there.
+// This function takes the mutexes of all pipes, and the next two release them, which the thread safety analysis cannot
+// follow.
 void EventPipe::lock_for_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
   g_list.lock();
   for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) pipe->mutex_.lock();

@@ -9,8 +9,8 @@
 // A thread that waits for events and drives meanwhile causes most of them itself. Such an event need not go through the
 // pipe: it is kept in memory for the thread.
 //
-// Parent and child of a fork share the pipe. It is the parent's as long as that lives: events of the child wait until
-// the pipe is the child's (process/inheritance.h), and are lost if it never will be.
+// Parent and child of a fork share the pipe. It is the parent's as long as the parent lives: events of the child wait
+// until the pipe is the child's (process/inheritance.h). If it never becomes the child's, they are lost.
 #pragma once
 
 #include <pthread.h>
@@ -35,8 +35,8 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
  public:
   static constexpr std::size_t kMaxEvent = 16;
 
-  // The slot in which events of one object wait, which are all alike. It is made together with the object, so that
-  // waiting needs no memory. It must remain live until leave() has returned.
+  // The slot in which events of one object wait. They are all equal, so a slot stores one event and a count. It is made
+  // together with the object, so that waiting needs no memory. It must remain live until leave() has returned.
   class Slot {
    public:
     Slot();
@@ -78,7 +78,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   void flush() noexcept;
 
   // Removes the events of this size for which `mine` returns true and that the program has not read. `written`: how
-  // many of them were written. Returns how many of these the program has read and must acknowledge: none if the program
+  // many events of that kind were written. Returns how many the program has read and must acknowledge: 0 if the program
   // has closed the descriptors of this object. Does not block, and needs no memory and no descriptor.
   unsigned take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                      void* argument);
@@ -121,7 +121,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   EventPipe *before_ = nullptr, *next_ = nullptr;  // of all pipes
 
   Mutex mutex_;
-  // The thread for which an event is kept, the event's size, and the event, if there is one.
+  // The thread for which an event is to be kept, the event's size, and the event itself if `keeps_`.
   std::atomic<pthread_t> reader_{};
   std::size_t kept_size_ UIW_GUARDED_BY(mutex_) = 0;
   std::array<std::byte, kMaxEvent> kept_ UIW_GUARDED_BY(mutex_);

@@ -41,7 +41,7 @@ Contexts& contexts() {
 }
 
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
-// Those of the fork in progress; there is one fork at a time.
+// The hooks of the fork in progress; there is one fork at a time.
 const ForkHooks* hooks = nullptr;
 bool leaves = false;  // whether a child could inherit something of the layers above
 

@@ -53,7 +53,7 @@ void QueuePair::leave_to_parent() {
   qp_.remove_users();
 }
 
-// Not analysed, since the lock is its caller's.
+// Left out of the thread safety analysis, since it releases a lock of its caller for a while.
 bool QueuePair::Batch::await_slowly(Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   while (open_.load(std::memory_order_relaxed)) {
     if (pthread_equal(thread_, pthread_self()) != 0) return false;

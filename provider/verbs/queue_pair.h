@@ -57,21 +57,21 @@ class QueuePair : public Numbered {
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 
-  // As the manual pages say: 0 or an errno, with the first bad request.
+  // As the manual pages say: they return 0 or an errno, and store the first bad request in `bad`.
   virtual int modify(const ibv_qp_attr& attributes, int mask) = 0;
   virtual void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) = 0;
   virtual int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) = 0;
   virtual int post_send(ibv_send_wr* requests, ibv_send_wr** bad) = 0;
   // ibv_bind_mw: 0 or an errno. On success `mw` has its new rkey.
   virtual int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) = 0;
-  // ibv_wr_start ... ibv_wr_complete or ibv_wr_abort. Others that post to this queue pair wait for the end of the
-  // batch. No lock is held in between, so the program may do anything. EINVAL from end_batch() if the same thread had a
-  // batch open already.
+  // ibv_wr_start ... ibv_wr_complete or ibv_wr_abort. Other threads that post to this queue pair wait for the end of
+  // the batch. No lock is held in between, so the program may do anything. end_batch() returns EINVAL if the same
+  // thread had a batch open already.
   virtual void begin_batch() = 0;
   virtual void add(const ibv_send_wr& request) = 0;
   // ibv_wr_set_ud_addr, for the request that was added last.
   virtual void address_last(const ibv_ah* /*handle*/, std::uint32_t /*number*/, std::uint32_t /*qkey*/) {}
-  virtual int end_batch() = 0;  // 0, or an errno and nothing of the batch is posted
+  virtual int end_batch() = 0;  // 0, or an errno if nothing of the batch is posted
   virtual void abort_batch() = 0;
   // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams do that.
   virtual int attach_group(const Gid&) { return EINVAL; }
@@ -104,8 +104,8 @@ class QueuePair : public Numbered {
     // Waits until no other thread has a batch open, releasing the sender's lock meanwhile. False if the calling thread
     // has one open.
     bool await_end(Lock& lock) { return !open_.load(std::memory_order_relaxed) || await_slowly(lock); }
-    // `refused`: the errno of posts in this state, or 0. False if the thread has one open; then none of its requests is
-    // posted.
+    // `refused`: the errno of posts in this state, or 0. False if the calling thread has a batch open; then none of the
+    // requests in it is posted.
     bool begin(Lock& lock, int refused);
     // With the sender's lock.
     void end();

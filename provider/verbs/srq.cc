@@ -25,7 +25,7 @@ std::uint32_t next_number() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// Lets a queue pair proceed to which a receive has been promised.
+// Drives a queue pair to which a receive has been promised.
 void go_on(std::uint32_t qp_number) {
   const ReadSection section;
   if (Qp* qp = find_qp(qp_number)) qp->progress(Qp::Driver::event);
@@ -147,7 +147,7 @@ bool Srq::next_to_wake(std::uint32_t& qp_number) {
 }
 
 // Verbs draft section 6.3.8: the event comes once, when fewer receives than the limit are left. A queue pair that finds
-// none counts too.
+// the queue empty triggers it, too.
 bool Srq::limit_passed() {
   if (limit_ == 0 || available() >= limit_) return false;
   limit_ = 0;
@@ -245,7 +245,7 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
         --srq_.promised_;
         if (position_ != Position::none) move_to(Position::none);
       }
-      // The poster may use the slot again at once; the receive belongs to this queue pair (section 6.3.5).
+      // Copied, since the poster may use the slot again at once: the receive is this queue pair's now (section 6.3.5).
       rdmap::ReceiveQueue& queue = *srq_.queue_;
       const std::span<const rdmap::Sge> sges = queue.front_sges();
       std::copy(sges.begin(), sges.end(), sges_.get());

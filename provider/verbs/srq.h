@@ -44,7 +44,7 @@ class Srq {
   UIW_API int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM if there is no memory for the new size
   UIW_API void query(ibv_srq_attr& attributes);
 
-  // See Qp.
+  // See QueuePair.
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 
@@ -129,7 +129,7 @@ class SrqUser {
   const std::unique_ptr<rdmap::Sge[]> sges_;
   std::atomic<bool> promised_{false};  // written under the queue's lock
   Position position_ UIW_GUARDED_BY(srq_.mutex_) = Position::none;
-  Srq::Line none_ UIW_GUARDED_BY(srq_.mutex_);  // has its node while it is in no line
+  Srq::Line none_ UIW_GUARDED_BY(srq_.mutex_);  // contains `node_` while the queue pair is in no line
   Srq::Line::iterator node_;
 };
 

@@ -28,7 +28,8 @@ static_assert(sizeof(Immediate) == UIWDV_IMM_SIZE);
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
-// Numbers are unique among the queue pairs of uiw, addresses among all objects.
+// The queue pair behind the handle; null if it is another device's. Its number is unique only among queue pairs of uiw,
+// so the address of the handle is compared, too.
 rnic::Qp* ours(const ibv_qp* handle) {
   const uiw::ReadSection section;
   rnic::Qp* const qp = rnic::find_qp(handle->qp_num);
@@ -142,7 +143,7 @@ int uiwdv_wr_imm8(ibv_qp_ex* qp, const std::uint8_t imm[UIWDV_IMM_SIZE]) {
   return 0;
 }
 
-// Completions carry the octets behind imm_data in src_qp, which ibverbs uses for datagrams only.
+// The first four octets are in imm_data of a completion, the others in src_qp, which ibverbs uses for datagrams only.
 
 int uiwdv_wc_imm8(ibv_cq* cq, const ibv_wc* wc, std::uint8_t imm[UIWDV_IMM_SIZE]) {
   if (!is_ours(cq->context)) return EOPNOTSUPP;

@@ -46,7 +46,7 @@ int create_completion_channel() {
   auto pipe = EventPipe::create();
   if (!pipe) return -errno;
   const int fd = pipe->read_fd();
-  Channel made{std::move(pipe), {}};  // the former channel of this number is destroyed after the lock is released
+  Channel made{std::move(pipe), {}};  // a former channel with this descriptor is destroyed after the lock is released
   const LockGuard lock(registry().mutex);
   try {
     made.number = std::exchange(registry().next_number, (registry().next_number + 1) % ChannelSets::kMost);
@@ -106,7 +106,7 @@ struct Read final : Engine::Awaited {
   bool done() override {
     if (take_kept()) return true;
     if (both[1].revents == 0) return false;
-    if (pipe.own_read_fd(both[1].fd) < 0) return true;  // the program has closed it unseen
+    if (pipe.own_read_fd(both[1].fd) < 0) return true;  // the program has closed it without the library's notice
     n = EventPipe::read_without_waiting(both[1].fd, to, size);
     return n >= 0 || errno != EAGAIN || (both[1].revents & ~POLLIN) != 0;
   }
@@ -128,7 +128,7 @@ struct SetWait final : Engine::Awaited {
     both[1] = {set, POLLIN, 0};
   }
   bool done() override {
-    // No cancellation point, and never interrupted.
+    // A raw system call that does not block: no cancellation point, and never interrupted.
     count = static_cast<int>(::syscall(SYS_epoll_pwait, both[1].fd, events, most, 0, nullptr, 0));
     return count != 0;
   }
@@ -166,7 +166,7 @@ int waited(const Behind& found, Wait& wait) {
 }  // namespace
 
 ssize_t read_completion_event(int fd, void* to, std::size_t size) {
-  // Most programs read an event that is there. That takes no lock, so a signal handler may do it, too.
+  // In most calls an event is there already. Reading it takes no lock, so a signal handler may do that, too.
   if (const ssize_t n = EventPipe::read_without_waiting(fd, to, size); n >= 0) return n;
   const int flags = errno == EAGAIN ? ::fcntl(fd, F_GETFL) : -1;
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return -EAGAIN;

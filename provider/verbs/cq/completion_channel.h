@@ -28,11 +28,12 @@ int create_completion_channel();
 // `number` becomes the channel's number in this process.
 std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user, int& number);
 
-// read() in the program's place: takes an event that is there, or waits for one and drives the device meanwhile. The
-// number of octets, or a negative errno: -EINTR if a signal handler has run; -EAGAIN if the program's own call is to be
-// made. A cancellation point.
+// read() in the program's place: takes an event that is there, or waits for one and drives the device meanwhile.
+// Returns the number of octets, or a negative errno: -EINTR if a signal handler has run; -EAGAIN if the caller is to
+// make the program's own call. A cancellation point.
 ssize_t read_completion_event(int fd, void* to, std::size_t size);
-// The same for epoll_pwait() and ppoll() with a channel among their descriptors: their result.
+// The same for epoll_pwait() and ppoll() with a channel among their descriptors. They return the result of that call,
+// or a negative errno as above.
 int wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask);
 int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* timeout, const sigset_t* mask);
 inline constexpr std::size_t kMostPolled = 64;  // with more, -EAGAIN

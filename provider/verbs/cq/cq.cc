@@ -67,7 +67,7 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
   int channel_number = ChannelSets::kNone;
   if (channel_fd >= 0) {
     channel = completion_channel(channel_fd, context.shared_from_this(), channel_number);
-    // The thread writes the events that find the channel full.
+    // Starts the thread "uiw-cm", which writes the events for which the channel had no room.
     const int error = channel ? CmLoop::instance().start() : EINVAL;
     if (error != 0) {
       errno = error;
@@ -125,8 +125,8 @@ int Cq::poll(int count, ibv_wc* completions) {
   }
 }
 
-// The program calls this function, next_poll() and end_poll() one after another, so one takes the lock, and the last
-// one gives it up.
+// Takes the lock that end_poll() releases: the program calls this function, next_poll() and end_poll() one after
+// another.
 bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) UIW_NO_THREAD_SAFETY_ANALYSIS {
   for (bool driven = false;; driven = true) {
     if (!empty()) {

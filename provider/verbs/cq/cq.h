@@ -37,7 +37,7 @@ class Cq {
     bool ignore_overrun = false;   // completions that do not fit are lost without a report
     bool raw_time = false;         // completions carry the device's clock
     bool wall_time = false;        // completions carry the time of day
-    ProgramAllocator memory{};     // where the ring's memory comes from; the heap without one
+    ProgramAllocator memory{};     // where the ring's memory comes from; by default the heap
   };
   // When a completion was pushed; 0 if the program has not requested it.
   struct Stamp {
@@ -81,9 +81,9 @@ class Cq {
   // Adds a completion. `solicited`: it also wakes a program that waits for solicited completions only.
   void push(const ibv_wc& completion, bool solicited);
 
-  // Drops the completions of this queue pair that were not polled: it is destroyed or was reset, and a completion
-  // polled later would be taken for one of the next use of the number (Verbs draft section 6.1.4 allows it). No
-  // completion of it is pushed meanwhile.
+  // Drops the completions of this queue pair that were not polled (Verbs draft section 6.1.4 allows it). The queue pair
+  // is being destroyed or reset, and a completion polled later would be taken for one of the next use of its number. No
+  // completion of it may be pushed meanwhile.
   void forget(std::uint32_t qp_number);
 
   // See Qp::inherited(): in the child of a fork the copy is not destroyed but left as it is.
@@ -113,7 +113,7 @@ class Cq {
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Called by the timer when the period of moderation is over, or that in which completions were delayed.
+  // Called by the timer at the end of the moderation period, or of the time for which a fault delays completions.
   void moderation_over();
 
  private:
@@ -180,7 +180,7 @@ class Cq {
   std::atomic<unsigned> async_events_{0};
   // True while a task is queued that reports the overrun to queue pairs. The flag may outlive this object.
   const std::shared_ptr<std::atomic<bool>> failing_;
-  std::shared_ptr<CqTimer> timer_;  // created by the first moderate()
+  std::shared_ptr<CqTimer> timer_;  // created by the first moderate(), or by create() if faults delay completions
 
   alignas(64) Mutex producer_;
   std::atomic<std::uint64_t> tail_{0};

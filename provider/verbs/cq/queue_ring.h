@@ -9,8 +9,8 @@
 
 namespace uiw::provider {
 
-// The program's functions. They are called inside the program's calls that make, resize or destroy what is in the
-// memory, and without a lock held.
+// The program's allocator. Its functions are called only inside the program's own calls that create, resize or destroy
+// the object to which the memory belongs, and without a lock held.
 struct ProgramAllocator {
   // Memory for `size` octets, null, or kUseHeap.
   void* (*alloc)(void* owner, std::size_t size, std::size_t alignment) = nullptr;

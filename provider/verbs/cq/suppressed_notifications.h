@@ -3,8 +3,8 @@
 // their completion queue. So a sleeping program is woken only after the answers to the peer are sent: an adapter
 // acknowledges a message before its program can know of it, so the program's next message must not come first.
 //
-// Only completions of the thread that handles the event are concerned: other threads handle events of other queue pairs
-// at the same time, and there need not be a moment at which none does.
+// This affects only completions pushed by the thread that handles the event. Other threads handle events of other queue
+// pairs at the same time; if theirs counted, too, there might never be a moment for the event of the completion queue.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class SuppressedNotifications {
 
   Cq* const cq_;
   SuppressedNotifications* const outer_;
-  // With the producer's lock of the queue: completions for which an event was requested, and whether one has failed.
-  // They count for the request that was in force then, by its number.
+  // Used with the producer's lock of the queue held: the number of completions for which an event was requested,
+  // whether one of them has failed, and the number of the request that was in force, for which they count.
   unsigned completions_ = 0;
   bool failed_ = false;
   std::uint64_t request_ = 0;

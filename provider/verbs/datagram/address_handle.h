@@ -14,8 +14,8 @@ struct AddressHandle {
   DatagramRoute route;
 };
 
-// Finds a way to the destination, within a second, as ibv_create_ah does on RoCE before it makes a handle. 0;
-// ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; EINVAL if the two addresses are not of one family.
+// Resolves the next hop to the destination, within a second, as ibv_create_ah does on RoCE before it makes a handle.
+// Returns 0; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; EINVAL if the two addresses are not of one family.
 UIW_API int find_way(const DatagramRoute& route);
 
 // The address handle must be one of uiw's.

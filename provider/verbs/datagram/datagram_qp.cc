@@ -26,7 +26,8 @@ namespace {
 
 std::size_t most_octets(const DeviceInfo& device) { return std::size_t{128} << path_mtu_of(device); }
 
-// RoCE has no service levels. mlx5 adapters report there which kind of packet has arrived, and UCX checks it.
+// RoCE has no service levels. mlx5 adapters use that field of a completion for the kind of packet that has arrived, and
+// UCX checks it.
 constexpr std::uint8_t kRoceV2 = 8, kIpv6Packet = kRoceV2 | 1, kIpv4Packet = kRoceV2 | 2;
 
 }  // namespace
@@ -156,8 +157,8 @@ void DatagramQp::may_send() noexcept {
   send();
 }
 
-// The socket of an inherited queue pair is closed, its descriptor may be the program's by now, and another thread of
-// the parent may have held the lock at the fork.
+// Refuses an inherited queue pair before it takes the lock: the socket is closed, its descriptor may be the program's
+// by now, and another thread of the parent may have held the lock at the fork.
 int DatagramQp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   if (inherited()) {
     if (bad != nullptr) *bad = requests;
@@ -296,8 +297,8 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
     queues_.leave_shared();  // a datagram does not wait for a receive
     return drop(DatagramDrop::no_receive);
   }
-  // The InfiniBand specification (errors of the responder, classes D and E): the receive stays for the next datagram,
-  // but one of a shared queue, which has been taken, completes in error.
+  // The InfiniBand specification (errors of the responder, classes D and E): a receive that is too small stays for the
+  // next datagram; but if it is of a shared queue, it has been taken from there, and completes in error.
   const bool fits = buffer.length >= kGrhSize + arrival.payload.size();
   if (!fits && !queues_.is_shared()) return drop(DatagramDrop::no_receive);
   ibv_wc completion{};

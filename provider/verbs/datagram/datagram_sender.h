@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The send side of a queue pair for datagrams: requests become entries of the send queue with an address each, entries
-// become datagrams, and complete when the kernel has them.
+// The send side of a queue pair for datagrams: a request becomes an entry of the send queue with an address. The entry
+// becomes a datagram, and completes when the kernel has it.
 //
 // All functions are called with the sender's lock of the queue pair held, inside a ReadSection.
 #pragma once
@@ -19,7 +19,7 @@ namespace uiw::provider {
 
 class DatagramSender {
  public:
-  // `qp`, `queues` and `port` must remain live as long as this object. Throws std::bad_alloc.
+  // `qp` and `queues` must remain live as long as this object. Throws std::bad_alloc.
   DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, std::size_t most_octets);
 
   // Fills in the entry `sequence`, at or behind the tail: 0, or the errno of ibv_post_send. The address handle may be

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How ibv_send_wr and similar requests become entries of a send queue. The checks are those for which the manual pages
-// define an errno. Other errors in a request show when it is processed, and it completes in error.
+// define an errno. Any other error in a request is found when the request is processed; then it completes in error.
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -21,7 +21,8 @@ constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 constexpr unsigned kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
 
-// The value of verbs, in network byte order, comes first; the other octets are zero, as with other adapters.
+// Immediate Data (RFC 7306) has 8 octets, a request of verbs has 4: these come first, in network byte order. The others
+// are zero, as with other adapters.
 rdmap::Immediate immediate_of(__be32 value) {
   rdmap::Immediate immediate{};
   std::memcpy(immediate.data(), &value, sizeof value);

@@ -4,10 +4,10 @@
 
 namespace uiw::provider {
 
-// From the first call on, exit(3) first sends what queue pairs have deferred. Then it waits, for two seconds at most,
-// until the peers of connections that the program has ended have received everything: if the process ended before, a
-// peer that is still sending would be answered with RST, and octets lost on the way would not be sent again.
-// Thread-safe.
+// After the first call of this function, exit(3) first sends what queue pairs have deferred. Then it waits, for two
+// seconds at most, until the peers of connections that the program has ended have received everything. If the process
+// ended earlier, a peer that is still sending would be answered with RST, and octets lost on the way would not be sent
+// again. Thread-safe.
 void act_at_exit();
 
 }  // namespace uiw::provider

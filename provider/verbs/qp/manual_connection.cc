@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs that their program connects with ibv_modify_qp: the steps to RTR and RTS. For these, and for those that
-// rdma_cm connects in the RoCE view: when work fails because the peer cannot be reached, does not answer, posts no
-// receive or has left.
+// Queue pairs that their program connects with ibv_modify_qp: the steps to RTR and RTS. This file also decides when
+// work fails because the peer cannot be reached, does not answer, posts no receive or has left, both for these queue
+// pairs and for those that rdma_cm connects in the RoCE view.
 //
 // Such programs are written for InfiniBand. There only work that cannot be delivered shows that a peer has gone: until
 // work is posted, the queue pair stays as it is, with its receives.
@@ -112,7 +112,7 @@ std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point
   if (sends().empty() || qp_.state.load() == IBV_QPS_ERR || !retries()) return std::nullopt;
   if (retry_timer_.has_moved(sends().head())) return std::nullopt;
   RetryTimer::Limits limits = RetryTimer::limits_of(attributes_, qp_.is_reliable());
-  // On an RNIC a program may post in RTR, and says only with the step to RTS how often to retry.
+  // On an RNIC a program may post in RTR, but says how often to retry only with the step to RTS.
   if (qp_.state.load() == IBV_QPS_RTR) limits.rnr = {};
   Peer peer = Peer::answers;
   if (connection_.is_idle()) {
@@ -124,9 +124,9 @@ std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point
     return std::nullopt;
   } else {
     const bool no_receive = connection_.peer_waits();
-    // The peer cannot answer in time if our program has posted no receive for a message that precedes its answers, or
-    // if it has reported that it waits for a receive itself. A peer of rdma_cm need not be uiw, and may wait without a
-    // report: only its host has to answer.
+    // The peer need not answer in time if our program has posted no receive for a message that precedes the answers, or
+    // if the peer has reported that it waits for a receive of its own program. A peer of rdma_cm need not be uiw, and
+    // may wait without a report: only its host has to answer.
     const bool has_to_answer = manual_ && !connection_.signals.receive_stalled && !no_receive &&
                                !(qp_.state.load() == IBV_QPS_SQD && drained());
     const bool asks = retry_timer_.asks_for_answers(limits, now);
@@ -165,8 +165,8 @@ bool Qp::check_retry_timer(std::chrono::nanoseconds late) {
     verdict = check_oldest_work(now);
     if (!verdict) return !sends().empty();
     culprit = sends().head();
-    // By the local rule, work that the peer does not accept may have completed already; then the oldest work is not the
-    // culprit.
+    // With Completion::local, work that the peer does not accept may have completed already; then the oldest work is
+    // not the culprit.
     const bool by_queue = rdmap::uses_queue(sends().at(*culprit), rdmap::kSendQueue);
     const bool remote = !connection_.is_idle() && connection_.transmitter().completion() == rdmap::Completion::remote;
     if (*verdict == rdmap::Status::rnr_exceeded && !(by_queue && remote)) culprit.reset();

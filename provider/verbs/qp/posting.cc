@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How send requests are posted: by ibv_post_send, as a batch, or as the bind of a memory window; and whether they are
 // sent at once or with the next posts (provider/progress/send_scheduler.h). Each function takes the sender's lock if it
-// needs it, unless its heading in qp.h says that the lock is held.
+// needs it, unless its declaration in qp.h says that the lock is held.
 #include "base/mutex.h"
 #include "provider/verbs/qp/qp.h"
 
@@ -103,7 +103,8 @@ SendScheduler::PostDecision Qp::decide(std::uint64_t first) {
   });
 }
 
-// Releases the lock. Not analysed, nor are the functions below that do so, since the lock is their caller's.
+// Releases the lock. Like the functions below that release a lock of their caller, it is left out of the thread safety
+// analysis.
 void Qp::send_or_defer(std::uint64_t first, Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   using Decision = SendScheduler::PostDecision;
   if (retries()) start_retry_timers();

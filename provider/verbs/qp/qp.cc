@@ -91,8 +91,8 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
     return EINVAL;
   }
   const int error = queues_.post_receive(requests, bad);
-  // The receives are posted first, and the state is checked after that. A stream that pauses, and a flush, first store
-  // that and then look at the queue. So at least one side sees the other.
+  // This thread posts the receives and then loads the state and `receive_stalled`. A flush, or a stream that stalls for
+  // want of a receive, stores these first and then looks at the queue. So one of the two sees the other.
   if (state() == IBV_QPS_ERR) {
     const LockGuard lock(connection_.locks.receive);
     // A stream that has not ended yet flushes them when it ends, after the message in progress.
@@ -149,7 +149,7 @@ int Qp::check(ibv_qp_state from, int to, const ibv_qp_attr& attributes, int mask
   return error != 0 ? error : check_values(*qp_.context, attributes, mask);
 }
 
-// The step is possible.
+// check() has accepted the step.
 int Qp::take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attributes, int mask) {
   switch (to) {
     case IBV_QPS_RESET: reset(); break;
@@ -163,7 +163,7 @@ int Qp::take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attribu
 }
 
 // Steps to INIT, RTR and RTS. If rdma_cm has connected already, they change only the state that the program sees, even
-// if the connection has ended since, of which the program learns otherwise.
+// if the connection has ended since; the program learns of its end in other ways.
 void Qp::advance(ibv_qp_state from, ibv_qp_state to) {
   const LockGuard lock(connection_.locks.send);
   if (steps_reached_ != IBV_QPS_UNKNOWN) {
@@ -217,7 +217,7 @@ void Qp::to_error() {
   queues_.flush_receives();
 }
 
-// The attributes have been checked.
+// check() has accepted the attributes.
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const LockGuard lock(connection_.locks.send);
   copy_attributes(attributes_, attributes, mask);
@@ -230,7 +230,7 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) limit_ord(attributes.max_rd_atomic);
 }
 
-// The end of a stream shows at once, whatever steps are due.
+// The state ERR after the end of a stream is shown at once, even if the program still has steps to make.
 ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_ERR : stepped(); }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {

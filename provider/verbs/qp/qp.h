@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Queue pairs (Verbs draft section 6), as programs see them.
 //
-// Qp is in four files: qp.cc has creation, destruction, states and attributes; posting.cc how send requests are posted;
-// qp_connection.cc how it is connected and driven (its Connection does the rest); manual_connection.cc what programs do
-// that connect with ibv_modify_qp. WorkQueues has the work that is posted and not complete. Locks: those of the
-// Connection, and one for posters of receives.
+// Qp is in four files: qp.cc (creation, destruction, states and attributes), posting.cc (how send requests are posted),
+// qp_connection.cc (how it is connected and driven; its Connection does the rest), manual_connection.cc (connections
+// that the program makes with ibv_modify_qp). WorkQueues has the work that is posted and not complete. Locks: those of
+// the Connection, and one for posters of receives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -39,7 +39,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
   ~Qp() override;
-  // Its connection ends; octets that TCP has taken are still sent.
+  // Ends the connection; TCP still sends the octets that it has taken.
   void stop() override;
 
   std::uint32_t number() const override { return qp_.number; }
@@ -149,8 +149,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   bool too_late() const UIW_REQUIRES(connection_.locks.send);  // whether new work can only complete as flushed
   void push_prepared(std::uint32_t count) UIW_REQUIRES(connection_.locks.send);
   void send_or_defer(std::uint64_t first, Lock& lock) UIW_REQUIRES(connection_.locks.send);
-  // SQD is over; takes the lock. Without a connection, local work at the head of the queue is carried out, which needs
-  // none.
+  // Called when SQD is over; takes the lock. If there is no connection, carries out the local work at the head of the
+  // queue, which needs none.
   void carry_out_local();
   void carry_out_local(Lock& lock) UIW_REQUIRES(connection_.locks.send);
   void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_REQUIRES(connection_.locks.send);
@@ -170,23 +170,23 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void deny_rights(std::uint32_t denied) UIW_REQUIRES(connection_.locks.send);
   int share(SharedOffer& offer) UIW_REQUIRES(connection_.locks.receive, connection_.locks.send);
   void reset_connection() UIW_REQUIRES(connection_.locks.receive, connection_.locks.send);
-  // A manual connection begins; an earlier attempt ends.
+  // Begins a manual connection and ends an earlier attempt.
   void begin_manual(std::shared_ptr<manual::Attempt> attempt)
       UIW_REQUIRES(connection_.locks.receive, connection_.locks.send) {
     end_attempt();
     attempt_ = std::move(attempt);
     manual_ = true;
   }
-  // The attempt in progress, if any, is over.
+  // Ends the attempt in progress, if any.
   void end_attempt() UIW_REQUIRES(connection_.locks.receive, connection_.locks.send) {
     if (attempt_) std::exchange(attempt_, nullptr)->end();
   }
   // Takes the locks.
   bool make_progress(Driver driver);
-  // The queue pair, or its connection, is about to end: sends posts that wait. Takes the sender's lock.
+  // Sends posts that wait, since the queue pair or its connection is about to end. Takes the sender's lock.
   void send_posts_before_end();
   bool left_to_poster() const;  // takes no lock
-  // RTS to SQD as on InfiniBand: work that is posted from here on waits; and back to RTS.
+  // drain(): RTS to SQD as on InfiniBand, where work that is posted later waits. stop_draining(): back to RTS.
   void drain();
   void stop_draining();
   // IBV_QP_EN_SQD_ASYNC_NOTIFY: whether IBV_EVENT_SQ_DRAINED is reported.
@@ -199,11 +199,11 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void sent_last() override UIW_REQUIRES(connection_.locks.send);
 
   // ---- manual_connection.cc: what a program does that connects with ibv_modify_qp ----
-  // Looks for the route to the peer's GID, for a second at most, before a step to RTR on RoCE. 0, or ETIMEDOUT,
-  // ENETUNREACH or EHOSTUNREACH. Not to be called inside a ReadSection. An argument that the step itself refuses is no
-  // error here.
+  // Looks for the route to the peer's GID, for a second at most, before a step to RTR on RoCE. Returns 0, ETIMEDOUT,
+  // ENETUNREACH or EHOSTUNREACH; 0 also for arguments that the step itself refuses. Not to be called inside a
+  // ReadSection.
   int find_peer(const ibv_qp_attr& attributes) const;
-  // INIT to RTR: from here on the two ends look for each other. Returns 0, or an errno and nothing has changed.
+  // INIT to RTR: from here on the two ends look for each other. Returns 0, or an errno if nothing has changed.
   int ready_to_receive(const ibv_qp_attr& attributes, int mask);
   // RTR to RTS: from here on the queue pair sends.
   void ready_to_send(const ibv_qp_attr& attributes);
@@ -226,12 +226,12 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   WorkQueues::Abilities batch_abilities_;
   WorkQueues::Extension extension_;
   std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
-  std::uint32_t peer_psn_ = 0;                // of the connection's peer (Attachment); the same
+  std::uint32_t peer_psn_ = 0;                // Attachment::peer_psn; written with both locks held
   RetryTimer retry_timer_ UIW_GUARDED_BY(connection_.locks.send);
   bool tell_when_drained_ UIW_GUARDED_BY(connection_.locks.send) = false;
   // SQD of InfiniBand: entries before this one are still sent.
   std::uint64_t drain_to_ UIW_GUARDED_BY(connection_.locks.send) = 0;
-  // The limit that the program set before the connection.
+  // The limit of ORD that the program has set; a later connection starts with it.
   std::uint32_t ord_limit_ UIW_GUARDED_BY(connection_.locks.send) = ~0U;
   std::uint32_t denied_rights_ UIW_GUARDED_BY(connection_.locks.send) = 0;
 };

@@ -86,7 +86,7 @@ const Step* find_step(ibv_qp_state from, int to) {
   return found == std::end(kSteps) ? nullptr : found;
 }
 
-// The peer is the one with which the connection manager connects.
+// Whether the attributes name the peer by kManagedQpNumber: rdma_cm connects, and the step does not.
 bool is_managed(const ibv_qp_attr& attributes, int mask) {
   return (mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num == kManagedQpNumber;
 }

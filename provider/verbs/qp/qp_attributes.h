@@ -52,7 +52,7 @@ int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
 
 // The same by the rules of iWARP adapters. They require no attribute, since rdma_cm sets none; but a step that names
 // the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the queue pair has a
-// stream, without which nothing leads to RTS.
+// stream; unless `manual`, it cannot step to RTS before.
 int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
                     bool connected);
 

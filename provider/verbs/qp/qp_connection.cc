@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How a queue pair is connected and driven, and what the program and its peers do to the connection. Each function
-// takes the locks that it needs, except for those whose headings in qp.h say which are held.
+// takes the locks that it needs, unless its declaration in qp.h says that they are held.
 
 #include <algorithm>
 #include <cerrno>
@@ -49,7 +49,7 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
   rules.shared_octets = attachment.rings != nullptr && !agreement.crc;
   rules.rtr = agreement.rtr;
   // A peer that sends a greeting or offers memory is uiw. A caller that accepts the memory still says hello, since the
-  // other end does not know of that yet.
+  // other end does not know yet that it has accepted.
   rules.hello = !rules.manual && agreement.peer == mpa::PeerKind::not_known;
   const bool shown = rules.manual || (attachment.initiator && attachment.rings);
   rules.peer = shown ? mpa::PeerKind::uiw : agreement.peer;
@@ -65,7 +65,6 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
 
 }  // namespace
 
-// The sender's lock is held.
 bool Qp::may_attach(const manual::Attempt* attempt) const {
   const ibv_qp_state state = this->state();
   const bool manual = attempt != nullptr;
@@ -249,7 +248,7 @@ bool Qp::make_progress(Driver driver) {
 
 bool Qp::left_to_poster() const {
   const Connection::Signals& signals = connection_.signals;
-  const std::uint64_t since = signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
+  const std::uint64_t since = signals.posts_wait_since.load();  // before `poster`: a post stores `poster` first
   const bool own = pthread_equal(signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
   return SendScheduler::left_to_poster(since, own, raw_clock);
 }
@@ -292,7 +291,7 @@ void Qp::drain() {
   connection_.send();
 }
 
-// SQD to RTS: those entries are sent.
+// SQD to RTS: the entries that drain() has kept back are sent.
 void Qp::stop_draining() {
   const LockGuard lock(connection_.locks.send);
   tell_when_drained_ = false;
@@ -344,8 +343,8 @@ void Qp::sent_last() {
   if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
-// Posted work waits for a while, as an adapter would retry it: meanwhile a program may see work of other queue pairs
-// complete, and end regularly.
+// Posted work fails only after a while, as an adapter would retry it. Meanwhile a program may see work of other queue
+// pairs complete, and end without an error.
 void Qp::peer_gone() {
   if (sends().empty()) return;
   start_retry_timers();

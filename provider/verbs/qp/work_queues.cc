@@ -179,18 +179,18 @@ void WorkQueues::flush_receives() {
   }
 }
 
-// A receive of a shared queue is returned to it, so that other queue pairs can use it. A receive of the own queue has
-// not been removed yet.
+// Returns a receive of a shared queue to it, so that other queue pairs can use the receive. A receive of the queue
+// pair's own queue needs nothing, since it has not been removed yet.
 void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
   if (shared_ == nullptr || shared_->give_back(buffer)) return;
-  // Otherwise the queue pair is being destroyed or reset.
+  // Without `completes` the receive is dropped, since the queue pair is being destroyed or reset.
   if (completes) receive_complete(buffer, rdmap::Status::flushed, {});
 }
 
 // ---- Memory windows (Verbs draft sections 7.8, 7.10 and 8.1.2.3) ----
 
-// Verbs draft figure 23: errors of both kinds are completion errors. InfiniBand has one status for all errors of memory
-// management, which verbs name after the bind.
+// Verbs draft figure 23: errors of binds and of local invalidates are completion errors. InfiniBand has one status for
+// all errors of memory management, in verbs IBV_WC_MW_BIND_ERR.
 rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) {
   if (work.kind == rdmap::WorkKind::bind) {
     if (memory_.bind(binding) != ddp::WindowError::none) return rdmap::Status::window_bind;

@@ -43,12 +43,12 @@ class WorkQueues final : public ConnectionWork {
   // sent without a Write.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
   // These three are in build_work.cc. They fill in the entry `sequence`, at or after the tail of the queue, for which
-  // there is room. 0, or the errno of ibv_post_send. Called inside a ReadSection, and with the lock held, except for
-  // entries of an open batch.
+  // there is room, and return 0 or the errno of ibv_post_send. Called inside a ReadSection, and with the lock held,
+  // except for entries of an open batch.
   int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
   int extend(std::uint64_t sequence, const Extension& extension);
-  // Of `rkey` only the low 8 bits count, the key; the index is that of the window. On success a window of type 1 has
-  // its new rkey.
+  // Only the low 8 bits of `rkey`, the key, are used; the index is that of the window. On success `mw`, if of type 1,
+  // has its new rkey.
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
   // Completes all posted sends as flushed, and `culprit` with `status`. Not for a queue pair with a stream, which does
@@ -109,7 +109,7 @@ class WorkQueues final : public ConnectionWork {
   ddp::KnownSlot known_to_send_;
   bool has_windows_ = false;  // windows of type 2 were bound
 
-  // An injected fault has ended the queue. Used by the sender, and by the receiver.
+  // An injected fault has ended the send queue, or the receive queue. Each is used with the lock of that queue held.
   bool send_failed_ = false, receive_failed_ = false;
   bool last_receive_reported_ = false;
   alignas(64) SectionMutex post_receive_mutex_;
