@@ -40,8 +40,8 @@ struct Td {
   ibv_td base;
   std::atomic<int> users{0};
 };
-// A protection domain, also one that was imported from another context, or a parent domain. In a parent domain `rnic`
-// is that of its protection domain, so that a parent domain can be used like a protection domain.
+// A protection domain (of this context, or imported from another one) or a parent domain. In a parent domain `rnic` is
+// that of its protection domain, so that a parent domain can be used like a protection domain.
 struct Pd {
   ibv_pd base;
   rnic::Pd& rnic;

@@ -229,7 +229,7 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
   give_data(qp, sges, count, IBV_SEND_INLINE);
 }
 
-// The address may be set before the data or behind it.
+// The address may be set before the data or after them.
 void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t number, std::uint32_t qkey) {
   Qp* qp = of(handle);
   if (!qp->has_pending) return qp->rnic->address_last(ah, number, qkey);
@@ -435,7 +435,7 @@ int faulty_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
   return error == 0 ? poll_cq(cq, count, completions) : -with_errno(error);
 }
 
-// They replace operations of the data path in a process with injected faults.
+// Operations of the data path that check for injected faults. They replace the table's in a process with such faults.
 const NamedOp kFaultyOps[] = {
     {"poll_cq", op(faulty_poll_cq)},
     {"post_recv", op(&FaultyPosting<"post_recv", post_recv>::call)},
@@ -445,8 +445,8 @@ const NamedOp kFaultyOps[] = {
 };
 const std::size_t kFaultyOpCount = sizeof kFaultyOps / sizeof kFaultyOps[0];
 
-// The modalias that all devices of uiw have, and no others. If the sysfs files are those of another release, the usual
-// names match.
+// Matches the modalias that all devices of uiw have, and no others. If the sysfs files are those of another release of
+// uiw, the usual names match.
 const verbs_match_ent kMatches[] = {
     {nullptr, {.modalias = "uiw:*"}, 0, 0, VERBS_MATCH_MODALIAS},
     {nullptr, {.modalias = "rdma_device:*Nuiw_*"}, 0, 0, VERBS_MATCH_MODALIAS},

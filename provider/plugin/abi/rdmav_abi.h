@@ -3,9 +3,9 @@
 //
 // UIW_PABI selects the ABI; releases.def lists them. From one to the next the table of operations grows. Two structures
 // of the public header that are part of private ones also grow: verbs_context at its beginning, ibv_qp_ex at its end.
-// Both may also happen within one PABI. The installed header is that of one release, so the offsets of the members
-// around these structures are computed here. The layouts are those of the ABI; members that this plugin does not use
-// are declared as padding.
+// The table and these structures may also grow within one PABI. The installed header is that of one release, so the
+// offsets of the members around these structures are computed here. The layouts are those of the ABI; members that this
+// plugin does not use are declared as padding.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -9,8 +9,8 @@ namespace uiw::plugin {
 
 namespace {
 
-// The release that began an ABI within which there are several, and what distinguishes the later ones: a new private
-// operation came together with a new public function.
+// A release that changed something within an ABI, and the public function by which it is recognized: the new private
+// operation came together with this function.
 struct Within {
   int abi;
   int release;

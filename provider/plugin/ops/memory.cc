@@ -83,7 +83,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
 
 namespace {
 
-// A region of an address or of a descriptor; for a buffer of release 64 libibverbs has filled in one of these.
+// Registers memory that is given by an address or by a descriptor. For ibv_mr_init_attr's buffer, which release 64 has
+// added, libibverbs has filled in one of the two.
 ibv_mr* reg_by_place(ibv_pd* pd, const uiw_mr_init_attr& from) {
   const auto has = [&from](unsigned bits) { return (from.comp_mask & bits) == bits; };
   const bool invalid = has(UIW_REG_MR_FD) ? has(UIW_REG_MR_ADDR) || !has(UIW_REG_MR_FD_OFFSET | UIW_REG_MR_IOVA)

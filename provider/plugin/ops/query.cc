@@ -27,7 +27,7 @@ int query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* sp
   return 0;
 }
 
-// base/guarded_copy.h places all octets in order.
+// base/guarded_copy.h writes the octets of received data to memory in ascending order.
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode opcode, std::uint32_t flags) {
   if (flags != 0) return 0;
   switch (opcode) {
