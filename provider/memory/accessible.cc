@@ -2,7 +2,7 @@
 // Three questions to the kernel, the cheapest one first:
 //
 // MADV_POPULATE_READ and _WRITE (Linux 5.14) take a microsecond, and a third of one for each page. They fault pages in,
-// so they are asked about small ranges alone.
+// so they are used for small ranges only.
 //
 // PROCMAP_QUERY (Linux 6.11) takes seven microseconds, and one more for each mapping of the range.
 //

@@ -207,7 +207,7 @@ int Mr::end() {
   return 0;
 }
 
-// Leaves the list and the domain, which is not used from here on.
+// Leaves the list and the domain, and does not use the domain any more.
 void Mr::let_go() {
   if (ended_) return;
   ended_ = true;
@@ -247,7 +247,7 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
     const int busy = prepare_destroy();
     return busy != 0 ? busy : error;
   }
-  // Posted work names memory by tagged offset, so another base offset is another translation too.
+  // Posted work names memory by its tagged offset. So a new tagged offset of the region counts as a new translation.
   if (!stag_table().replace(stag_, region, translation || region.base != region_.base)) return EBUSY;
   wait_for_readers();
   const LockGuard shown(Listed<Mr>::mutex());
@@ -304,7 +304,7 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment, 
     dm_used.fetch_sub(length);
     return refuse();
   }
-  // Device memory has pages of its own: a late access hits unmapped memory, and not what the heap has put there since.
+  // Device memory has pages of its own, so that an access after its end hits unmapped memory and not a new heap block.
   const std::uintptr_t alignment = std::uintptr_t{1} << log_alignment;
   const std::size_t size = length + (alignment > page_size() ? alignment : 0);
   void* const mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

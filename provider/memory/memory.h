@@ -4,7 +4,7 @@
 //
 // Functions that create an object return it to its owner, or null with errno. Threads: different objects may be used at
 // the same time; calls on one object must not overlap. A Pd must remain live as long as the objects in it, a Dm as long
-// as its regions; in_use() says so.
+// as its regions; in_use() says whether there are any.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -32,7 +32,7 @@ inline constexpr DeviceFile kNoDeviceFile = 0;
 // while in_use(). It keeps its context.
 class Pd : public std::enable_shared_from_this<Pd> {
  public:
-  // One that several contexts can own. If its last owner releases it while in_use(), it is never destroyed.
+  // Creates a domain that several contexts can own. If the last owner releases it while in_use(), it is never deleted.
   UIW_API static std::shared_ptr<Pd> create(std::shared_ptr<class Context> context);
   UIW_API explicit Pd(std::shared_ptr<class Context> context);
   UIW_API ~Pd();
@@ -147,7 +147,7 @@ class Mw {
  public:
   // EINVAL for an unknown type, ENOMEM.
   UIW_API static std::unique_ptr<Mw> create(Pd& pd, ibv_mw_type type);
-  // The window may be bound.
+  // A window that is still bound may be destroyed.
   UIW_API ~Mw();
   // The key that ibv_alloc_mw returns; binding changes it.
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
