@@ -50,7 +50,7 @@ int uiwdv_query_device(struct ibv_context* context, struct uiwdv_device_attr* at
 
 enum uiwdv_qp_flags {
   UIWDV_QP_CRC = 1 << 0,          /* FPDUs carry a CRC32c */
-  UIWDV_QP_INITIATOR = 1 << 1,    /* this end called the other */
+  UIWDV_QP_INITIATOR = 1 << 1,    /* this end initiated the connection */
   UIWDV_QP_SEND_WITH_IMM = 1 << 2 /* IBV_WR_SEND_WITH_IMM may be posted; else it is refused with EOPNOTSUPP */
 };
 
@@ -59,7 +59,7 @@ struct uiwdv_qp_attr {
   uint32_t flags;        /* of enum uiwdv_qp_flags */
   uint32_t mpa_revision; /* 1 or 2 */
   uint32_t ord;          /* reads and atomic operations that may be outstanding, from this end */
-  uint32_t ird;          /* and from the other */
+  uint32_t ird;          /* the same, from the other end */
   uint32_t mulpdu;       /* octets, headers included, of the largest DDP segment sent */
 };
 
@@ -67,9 +67,9 @@ struct uiwdv_qp_attr {
 int uiwdv_query_qp(struct ibv_qp* qp, struct uiwdv_qp_attr* attr, size_t size);
 
 /*
- * These three are called between ibv_wr_start() and ibv_wr_complete(), like ibv_wr_*(): wr_id and wr_flags are
- * those of the queue pair at that moment. All numbers are in host byte order. EINVAL for a queue pair that was
- * created without send operations; then, as with EOPNOTSUPP, the batch is as it was.
+ * The next three functions are called between ibv_wr_start() and ibv_wr_complete(), like ibv_wr_*(): wr_id and
+ * wr_flags are those of the queue pair at that moment. All numbers are in host byte order. EINVAL for a queue pair
+ * that was created without send operations; then, as with EOPNOTSUPP, the batch is unchanged.
  *
  * The two atomic operations are followed by ibv_wr_set_sge() or ibv_wr_set_sge_list() for the 8 octets that receive
  * the original value. The remote address must be aligned to 8 octets, and its memory region have
@@ -97,8 +97,8 @@ int uiwdv_wr_masked_cmp_swap(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remot
 int uiwdv_wr_imm8(struct ibv_qp_ex* qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
- * All octets of the Immediate Data of a completion that ibv_poll_cq() took from `cq`; wc->imm_data has the first four,
- * which are all that a Send with immediate carries: then the others are zero.
+ * Stores all octets of the Immediate Data of a completion that ibv_poll_cq() took from `cq`; wc->imm_data has only the
+ * first four. A Send with immediate carries only these four; then the others are zero.
  * EINVAL for a completion without IBV_WC_WITH_IMM.
  */
 int uiwdv_wc_imm8(struct ibv_cq* cq, const struct ibv_wc* wc, uint8_t imm[UIWDV_IMM_SIZE]);
