@@ -33,13 +33,13 @@ constexpr std::size_t kMaxPrivateData = 508;  // 512 octets less the enhanced he
 
 // What one side says in its start-up frame, and what the consumer learns of the peer.
 struct CallParameters {
-  // The local QP for the stream; in the RoCE view with rdma_cm there may be none (startup/placeholder.h). The peer's QP
-  // only in a look-up (lookup/lookup.h).
+  // The number of the local QP for the stream; in the RoCE view rdma_cm may connect without one
+  // (startup/placeholder.h). In the answer to a look-up (lookup/lookup.h) the number of the service's QP.
   std::uint32_t qp_num = 0;
   unsigned responder_resources = 0;     // IRD: RDMA Reads of the peer that this side accepts at a time
   unsigned initiator_depth = 0;         // ORD: RDMA Reads that this side wants to have outstanding
   std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
-  // A manual connection (connect/manual/): the program sets the state of the QP, so it is not changed here. nullptr for
+  // The attempt of a manual connection (connect/manual/), whose program sets the state of the QP itself. nullptr for
   // rdma_cm.
   std::shared_ptr<manual::Attempt> attempt;
   std::uint32_t peer_psn = 0;  // manual: see Attachment
@@ -79,10 +79,10 @@ class Call {
   // established.
   virtual int disconnect() = 0;
   // Active side: the consumer has seen the reply and is ready. The passive side waits for this only if a placeholder
-  // has the stream (startup/placeholder.h); a queue pair is ready by itself.
+  // has the caller's stream (startup/placeholder.h); a queue pair needs no confirmation.
   virtual void confirm() {}
-  // In the child of a fork: closes the child's copy of the socket, unless a queue pair has it, so that the peer sees
-  // the end of the parent.
+  // In the child of a fork: closes the child's copy of the socket, unless a queue pair has it, so that the peer notices
+  // when the parent ends.
   virtual void abandon() {}
 
   virtual sockaddr_storage local_address() const = 0;

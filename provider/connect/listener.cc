@@ -46,7 +46,8 @@ class ListenerImpl final : public Listener,
 
   int start(int backlog) {
     most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));
-    // The observer applies the backlog, to requests. TCP's backlog has room for callers that come at the same time.
+    // The observer applies the program's backlog, which counts requests of MPA. TCP's is larger, for callers that come
+    // at once.
     if (::listen(socket_.fd(), std::max(backlog, kMostCalls)) != 0) return errno;
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this());
   }
@@ -68,12 +69,13 @@ class ListenerImpl final : public Listener,
  private:
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
   static constexpr std::size_t kMostAtOnce = 64;  // calls that are accepted before others get their turn
-  // Times after which a caller may have to give way to another one: until its request has begun, and until it is
-  // complete. A request that has begun is delayed only by lost segments, which TCP retransmits within the second time.
+  // A call may be ended in favour of another one if its request has not begun after kTimeToSpeak, or is not complete
+  // after kTimeToFinish. Only lost segments delay a request that has begun, and TCP retransmits them within
+  // kTimeToFinish.
   static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kTimeToFinish{1000}, kPause{20};
-  // For a program that takes requests more slowly than they come. kMostInVain: after so many pauses in a row in which
-  // it has taken none, the requests beyond its backlog are refused. kMostWaiting: requests that may wait for each call
-  // of the backlog.
+  // Limits for a program that takes requests more slowly than they come. kMostInVain: after so many pauses in a row
+  // that end without room, the requests beyond its backlog are refused. kMostWaiting: how many requests may wait for
+  // each call of the backlog.
   static constexpr unsigned kMostInVain = 10;
   static constexpr std::size_t kMostWaiting = 16;
 
@@ -116,7 +118,7 @@ class ListenerImpl final : public Listener,
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // A caller that has sent nothing gives way if another one waits.
+        // There is no descriptor or no memory. If another caller waits, an older call may give way to it.
         if (events_of(socket_.fd(), POLLIN) == 0) return;
         if (give_way()) continue;
         return pause();
@@ -158,9 +160,9 @@ class ListenerImpl final : public Listener,
     if (!std::exchange(timer_runs_, true)) CmLoop::instance().after(kPause, shared_from_this());
   }
 
-  // Makes room: ends a call without an answer, unless what is read of it now completes its request. Chosen are calls
-  // that have sent nothing, if there are any; of these the source with the most calls, and of its calls the oldest.
-  // False if no call is old enough.
+  // Makes room by ending one call without an answer, unless reading from it now completes its request. Calls that have
+  // sent nothing are ended first; among these the oldest call of the source with the most calls. False if no call is
+  // old enough.
   bool give_way() {
     const auto now = CmLoop::Clock::now();
     std::map<Source, std::size_t> counts;
@@ -204,7 +206,8 @@ class ListenerImpl final : public Listener,
     look_again();
   }
 
-  // Requests that have waited in vain go to the observer, too, which refuses them.
+  // Passes waiting requests to the observer while it has room. Requests that have waited in vain are passed on, too,
+  // and the observer refuses them.
   void report_waiting() {
     const auto observer = observer_.lock();
     if (observer == nullptr) return waiting_.clear();
@@ -229,8 +232,8 @@ class ListenerImpl final : public Listener,
   const std::weak_ptr<ListenObserver> observer_;
   std::size_t most_ = 0;
   std::list<Pending> calls_;     // calls whose requests are incomplete, the oldest first
-  std::deque<Request> waiting_;  // for room
-  unsigned in_vain_ = 0;         // pauses in a row after which there was none
+  std::deque<Request> waiting_;  // complete requests that wait until the observer has room
+  unsigned in_vain_ = 0;         // pauses in a row after which there was no room
   bool timer_runs_ = false;
 };
 

@@ -16,18 +16,18 @@ class ListenObserver {
   virtual ~ListenObserver() = default;
   // A peer has sent a request. Destroying `call` without an answer closes it.
   virtual void requested(std::shared_ptr<Call> call, const CallParameters& peer) = 0;
-  // Whether there is room for another request. While this is false, requests wait, longer if the program goes on taking
-  // others; in the end they are reported all the same, to be refused.
+  // Whether there is room for another request. While there is none, requests wait. If that lasts too long, they are
+  // reported all the same, so that the observer refuses them.
   virtual bool has_room() { return true; }
 };
 
-// A listening socket. Destroying it stops listening, also where the child of a fork has a copy of the descriptor; calls
+// A listening socket. Destroying it stops listening, even if the child of a fork has a copy of the descriptor. Calls
 // that were passed to the observer go on.
 class Listener {
  public:
   virtual ~Listener() = default;
-  // The descriptor of the socket. A child that inherits it makes a listener of its own; it never uses or destroys its
-  // copy of this one, which a thread of the parent may have been using.
+  // The descriptor of the socket. The child of a fork makes a listener of its own from it; it neither uses nor destroys
+  // its copy of this object, since a thread of the parent may have been inside it during the fork.
   virtual int descriptor() const = 0;
 };
 

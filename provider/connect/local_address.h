@@ -19,16 +19,16 @@ int bind_socket(sockaddr_storage& local, bool v6only);
 
 // As bind_socket(), for a port that is reserved against other users. It sets SO_REUSEPORT instead of SO_REUSEADDR: with
 // the latter any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each
-// other. `shares` sets both, for a listener whose port another socket reserves: the connections that it accepts do not
-// keep this process from the port after it has become another user.
+// other. `shares` sets both, for a listener on a port that another socket reserves. Otherwise the connections that the
+// listener has accepted would keep this process from the port after a change of its user.
 int holding_socket(sockaddr_storage& local, bool v6only, bool shares = false);
 
 // Makes a UDP socket for the datagrams of queue pairs that holds this port on all addresses of both families, as
 // holding_socket() does, with buffers as large as the kernel grants them; it reports the local address of each
 // datagram.
 int holding_datagram_socket(std::uint16_t port);
-// The socket reports the traffic class, hop limit and flow label of each datagram, as far as the kernel knows how, and
-// sends with the flow label of the address instead of the kernel's.
+// Makes the socket report the traffic class, hop limit and flow label of each datagram, as far as the kernel can, and
+// send with the flow label of the destination's sockaddr instead of one that the kernel chooses.
 void want_ip_fields(int fd);
 constexpr int kIpv6FlowInfo = 11;  // IPV6_FLOWINFO of <linux/in6.h>, which <netinet/in.h> lacks
 // Asks for large buffers, since datagrams without room are lost: 16 MiB to receive, or, for a process without

@@ -117,7 +117,7 @@ unsigned neighbour_state(const NextHop& hop) {
   return query.error() == ENOENT ? NUD_NONE : NUD_NOARP;
 }
 
-// Makes the kernel ask for the neighbour. False if nothing can be sent, since a packet filter forbids it for example.
+// Makes the kernel resolve the neighbour. False if nothing can be sent, for example because a packet filter forbids it.
 bool prompt_kernel(sockaddr_storage source, sockaddr_storage destination) {
   const DescriptorChange change;  // until the socket is closed
   const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

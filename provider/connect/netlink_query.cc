@@ -26,7 +26,8 @@ std::uint64_t cookie_of(int fd) {
 
 NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
   const LockGuard lock(mutex_);
-  // A socket that the child of a fork has inherited is shared with the parent: each would take the other's answers.
+  // The child of a fork opens a socket of its own: on one that it shares with the parent, each would take the other's
+  // answers.
   if (!is_usable() && !open()) return nullptr;
   sockaddr_nl from{};
   unsigned char* octets = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The numbers of rdma_cm's port spaces TCP and UDP, each a space of its own beside the ports of that protocol.
+// rdma_cm's port spaces TCP and UDP. The numbers of each are separate from the ports of the protocol (rdma_port.h).
 #pragma once
 
 #include <cstdint>

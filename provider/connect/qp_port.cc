@@ -26,10 +26,10 @@ namespace {
 
 using Descriptor = TcpStream;  // used as an owner that closes the descriptor
 
-// SO_REUSEPORT lets a port be used again right after a process that used it has ended, and keeps other users from
-// binding it, but two processes of one user can bind it. So a process also binds an abstract Unix socket with this
-// name, which only one of them can have and which ends with the process. Like the port it belongs to the network
-// namespace. The name contains the user, so that other users cannot take all names.
+// Makes sure that no other process of this user reserves the port. SO_REUSEPORT lets a port be used again right after
+// the process that had it has ended, and keeps other users out, but two processes of one user can bind it. So a process
+// also binds an abstract Unix socket with this name, which only one of them can have until it ends. Like the port, the
+// name belongs to the network namespace. It contains the user, so that other users cannot take all names.
 int claim(std::uint16_t port) {
   Descriptor socket(
       DescriptorChange().take(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
@@ -44,7 +44,7 @@ int claim(std::uint16_t port) {
 }
 
 // Makes a socket that reserves the port (0: any free port) on all addresses, without listening. `shares`: even if
-// connections of another user have it.
+// connections of this process's former user still have the port.
 int bind_port(std::uint16_t& port, bool shares = false) {
   sockaddr_storage any{};
   auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
@@ -59,7 +59,7 @@ int bind_port(std::uint16_t& port, bool shares = false) {
     fd = holding_socket(any, false, shares);
   }
   if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // now that it is bound, it keeps others out
-  // The port is at the same offset for both families.
+  // sin_port and sin6_port are at the same offset.
   if (fd >= 0) port = ntohs(v6.sin6_port);
   return fd;
 }
@@ -106,9 +106,9 @@ int reserve(Ports& all, std::uint16_t& port) UIW_REQUIRES(all.mutex) {
   return 0;
 }
 
-// A process that has changed its user, as services do, makes its sockets again for the new user: callers check the
+// Makes the sockets of a port again after the process has changed its user, as services do, since callers check the
 // owner of the listener. Its connections keep the port bound for the former user. So all these sockets share the port
-// by SO_REUSEADDR, and it is never free in between, or anybody could bind it.
+// by SO_REUSEADDR. The port is never free in between, since then anybody could bind it.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();

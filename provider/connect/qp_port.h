@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Ports of queue pairs, of TCP and, in the RoCE view, of UDP. The number of a queue pair is the port on which its
-// process listens for manual connections, times 256, plus a slot: a peer that knows number and GID knows where to call.
+// The TCP ports of queue pairs, and in the RoCE view the UDP ports of the same numbers. A queue pair number is the port
+// on which the process listens for manual connections, times 256, plus a slot. So a peer that knows number and GID
+// knows where to call.
 //
 // A port is reserved when its first queue pair is created. It listens on no address until one of its queue pairs is
 // connected manually, and is released with its last queue pair. All functions are thread-safe.
@@ -36,7 +37,7 @@ bool reserve_again(std::uint16_t port);
 std::optional<uid_t> holder_of(std::uint16_t port);
 
 // A new descriptor for the UDP socket of a reserved port, which the caller owns; or a negative errno, -EAFNOSUPPORT if
-// the port has no such socket. Each descriptor can be waited for by itself.
+// the port has no such socket. Each descriptor can be watched separately.
 int datagram_descriptor(std::uint16_t port);
 
 // Closes the listeners of the port and releases it.
@@ -48,7 +49,8 @@ void release_port(std::uint16_t port);
 int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
               const std::shared_ptr<ListenObserver>& observer);
 
-// Hold the lock over a fork. In the child forget_ports() drops the parent's ports.
+// Take and release the lock before and after a fork. In the child forget_ports() drops the parent's ports and releases
+// it.
 void lock_ports();
 void unlock_ports();
 void forget_ports();

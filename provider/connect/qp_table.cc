@@ -71,7 +71,7 @@ std::uint32_t take_qp_number(Numbered& qp) {
     if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
     t.turn = (t.turn + 1) % t.reserved.size();
   }
-  // A port that was used before is as good as another; its slots are taken in turn from where they were.
+  // A port that was used before is tried first; its slots are taken in turn from where they were.
   std::uint16_t port = 0;
   // Memory that this call and the end of the queue pair need is allocated before anything is taken.
   t.reserved.reserve(t.reserved.size() + 1);
@@ -106,7 +106,7 @@ void free_qp_number(std::uint32_t number) {
   Slots* slots = by_port[port_of(number)].load();
   slots->taken[number % kSlotsPerPort] = false;
   --t.count;
-  // Ports that the parent had reserved are not among ours.
+  // A port that the parent reserved before a fork is not in t.reserved, so it is not released here.
   if (slots->taken.any() || std::erase(t.reserved, slots) == 0) return;
   t.turn = 0;
   t.released.push_back(slots);
@@ -114,8 +114,8 @@ void free_qp_number(std::uint32_t number) {
 }
 
 void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function) {
-  // From the last port to the first, without a copy of the list, which needs memory. If a port is removed meanwhile,
-  // those behind it move to the front, and some are visited twice.
+  // Goes from the last port to the first, and does not copy the list, which would need memory. If a port is removed
+  // meanwhile, those behind it move forward, so some may be visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
     const Slots* slots = nullptr;
     {

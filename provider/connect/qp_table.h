@@ -17,15 +17,15 @@ std::uint32_t take_qp_number(Numbered& qp);
 Numbered* find_numbered(std::uint32_t number);
 // The same for an endpoint that can be given a stream.
 Attachable* find_attachable(std::uint32_t number);
-// From here on find_numbered() does not return it. Threads that have found it must be waited for
-// (wait_for_readers()).
+// From here on find_numbered() does not return the object of this number. Threads that have found it before must be
+// waited for (wait_for_readers()).
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
 // Calls the function for each object that can be found, one after the other, with its number.
 void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function);
 
-// Hold the lock of the table over a fork. In the child forget_qp_numbers() leaves the parent's numbers to the parent;
-// new queue pairs get numbers of their own.
+// Take and release the lock of the table before and after a fork. In the child forget_qp_numbers() leaves the parent's
+// numbers to the parent and releases the lock; new queue pairs get numbers of their own.
 void lock_qp_numbers();
 void unlock_qp_numbers();
 void forget_qp_numbers();

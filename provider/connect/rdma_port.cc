@@ -85,7 +85,8 @@ class Name {
 
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-// The process that has a name; nothing if there is none, or it cannot be found out.
+// The process that has a name; empty if none has, or if that cannot be found out. `busy` is set if too many ask that
+// process now.
 std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
   const int fd = DescriptorChange().guard(open_socket());
   if (fd < 0) return std::nullopt;
@@ -171,7 +172,7 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
   while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
     const char* found = std::strstr(line.data(), wanted.data());
     if (found == nullptr) continue;
-    // The address follows; the name of a substitute goes on with a slash.
+    // The address follows. A slash after it marks the name of a substitute, which is skipped.
     std::array<char, INET6_ADDRSTRLEN> text{};
     found += length;
     const std::size_t size = std::strcspn(found, "/\n");
@@ -186,7 +187,7 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
   return false;
 }
 
-// The addresses in the names for `address`.
+// The addresses for which a listener on `address` takes names: the IPv6 wildcard also stands for IPv4 unless `v6only`.
 std::vector<sockaddr_storage> addresses_of(const sockaddr_storage& address, bool v6only) {
   std::vector<sockaddr_storage> addresses{plain_address(address)};
   if (address.ss_family == AF_INET6 && is_any(addresses.front()) && !v6only)

@@ -29,8 +29,8 @@ namespace {
 constexpr char kPurpose[] = "shared memory";
 constexpr int kBacklog = 8;
 
-// "uiw-shared/<address and port of the caller>/<those of the called end>", or "uiw-call/..." for a caller that shares
-// nothing.
+// "uiw-shared/<address and port of the caller>/<those of the called end>", or "uiw-call/..." for a caller that only
+// wants to be known (Purpose::presence).
 class Name {
  public:
   Name(RingRendezvous::Purpose purpose, const sockaddr_storage& caller, const sockaddr_storage& called) {
@@ -69,8 +69,8 @@ OwnedDescriptor open_socket() {
   return OwnedDescriptor(DescriptorChange().take(::socket(AF_UNIX, kType, 0), kPurpose));
 }
 
-// Each stream in shared memory needs one mapping more than a stream over TCP. Linux allows 65530 of them
-// (vm.max_map_count), and they belong to the program first.
+// Each stream in shared memory needs one mapping more than a stream over TCP. Linux allows a process 65530 mappings
+// (vm.max_map_count), and the program must keep enough of them.
 bool has_room() {
   constexpr unsigned kMost = 32'768;
   return SharedMemory::count() < kMost;
@@ -78,7 +78,8 @@ bool has_room() {
 
 bool may_share() { return settings().values.same_host != SameHost::tcp && has_room(); }
 
-// All users that this process's user namespace does not know have the same number.
+// Whether the other end of this Unix socket belongs to this process's user. A user namespace shows all users that it
+// does not know by one number, which does not count.
 bool is_own_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;

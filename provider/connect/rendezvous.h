@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Finds out whether the two ends of a TCP connection are in one network namespace, with nothing between them, and lets
-// processes of one user share memory for their stream (base/stream/shared_stream.h): by an abstract Unix socket, whose
-// name has the addresses and ports of the connection. The caller listens there before it sends the request of MPA; the
-// called end connects before it sends the reply, and passes on the memory. So when the reply arrives, the caller has
-// all that there will be, and nobody waits.
+// processes of one user share memory for their stream (base/stream/shared_stream.h). Both use an abstract Unix socket
+// whose name has the addresses and ports of the connection. The caller listens there before it sends the MPA request;
+// the called end connects to it, and passes the memory, before it sends the MPA reply. So when the reply arrives, the
+// memory is there as well, if any was offered, and nobody waits.
 //
-// Where a program forwards TCP, both ends see addresses of their own host, but each has another connection, whose name
-// the other end does not know. They must not do without a CRC then, since the forwarder may send through a network.
+// If a program forwards TCP, both ends may see addresses of their own host, but each has a connection of its own to the
+// forwarder. So the names differ, and the ends do not find each other. They must not do without a CRC then, since the
+// forwarder may send through a network.
 //
 // If anything is missing (other namespaces or users, an end that does not know this, no descriptors or memory, a
 // sandbox), the stream stays on TCP, with a CRC unless both ends refuse it, and only the log tells. Each end shares
@@ -53,7 +54,7 @@ class RingRendezvous {
   const Purpose purpose_;
 };
 
-// For the called end, before it replies: its connection to the caller's socket.
+// The called end's connection to the Unix socket of the caller, made before it replies.
 class RingContact {
  public:
   RingContact() = default;  // none

@@ -30,15 +30,15 @@ class RetryTimerTask final : public CmLoop::TimedTask {
   void run() override;
 };
 
-// Made with the first connection. Changed under `making`; read once `prepared` is set.
+// `task` is made with the first connection, under `making`. It is read without the lock once `prepared` is set.
 struct Shared {
   Mutex making;
   std::shared_ptr<RetryTimerTask> task;
 };
 Immortal<Shared> shared;
 
-// Checks all queue pairs. False if none has work that has to be checked. The time by which this thread is late does not
-// count.
+// Checks all queue pairs. False if none has work left to check. Tells them by how much this thread is late, since that
+// is not the peer's fault.
 bool check_all() {
   using Clock = CmLoop::Clock;
   static Clock::time_point checked;
@@ -61,7 +61,7 @@ bool check_all() {
 void RetryTimerTask::run() {
   if (!check_all()) {
     runs.store(false);
-    // Work that was posted before the store has not started the timer, so this looks again.
+    // A thread that posted work and still read `runs` as true has not started the timer, so this checks again.
     if (!check_all() || runs.exchange(true)) return;
   }
   CmLoop::instance().after(kPeriod, shared->task);

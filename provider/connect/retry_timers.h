@@ -11,7 +11,7 @@ void prepare_retry_timers();
 // retry timers of all queue pairs are checked from time to time, until none has posted work. Costs one load if they are
 // being checked already.
 void start_retry_timers() noexcept;
-// Called before each round of checks, on the thread of CmLoop.
+// Sets the function that is called before each round of checks, on the thread of CmLoop.
 void before_retry_checks(void (*function)()) noexcept;
 // In the child of a fork: the connections are the parent's.
 void forget_retry_timers();

@@ -96,7 +96,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
   query.append(request);
   const auto* answer = query.answer<inet_diag_msg>(*sockets);
   if (answer == nullptr) return std::nullopt;
-  // If there is no such connection, the kernel answers with the listener of the port, which is not meant.
+  // If there is no such connection, the kernel answers with the listener of the port, which does not count.
   const bool same = answer->id.idiag_sport == local.port && answer->id.idiag_dport == remote.port;
   return same ? Found{answer->idiag_state, answer->idiag_uid, answer->idiag_inode} : std::optional<Found>{};
 }

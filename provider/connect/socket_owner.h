@@ -13,7 +13,8 @@
 
 namespace uiw::provider {
 
-// The user whom the kernel has named, or nothing if this number stands for all users without a number here.
+// The user that the kernel has named. Empty if this number stands for all users without a number in this user
+// namespace.
 std::optional<uid_t> known_user(uid_t user);
 
 // Whether this address belongs to the calling process's network namespace, so that a socket with this address can be

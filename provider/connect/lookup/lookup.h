@@ -3,7 +3,8 @@
 // and the service answers (lookup_format.h). There is no stream: a Call is a request here, on either side. Observers
 // are called on the thread of CmLoop.
 //
-// Requests that are lost are repeated, and the service repeats its answer to them, so a program sees each only once.
+// The caller repeats a request until it is answered. The service answers a repeated request with the same answer and
+// does not report it again, so its program sees each request once.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,12 +20,12 @@ namespace uiw::provider {
 // datagram; otherwise as bind_socket() of local_address.h. No other socket gets its port.
 int bind_lookup_socket(sockaddr_storage& local, bool v6only);
 
-// Asks the service with the address and number `remote`, whose UDP port may be a substitute (rdma_port.h), from a
-// socket of bind_lookup_socket(), which the request owns from here on, also after a failure. The observer's
-// established() has the service's qp_num, qkey and private data; failed() has ECONNREFUSED with the private data of a
-// rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if there is no answer, or another errno.
-// Of `own` only the private data, at most kMostLookupData octets, is sent. `tos` as in connect(). Thread-safe. 0 or an
-// errno. Throws std::bad_alloc.
+// Asks the service at `remote`, which is an address and a number of port space UDP; its UDP port may be a substitute
+// (rdma_port.h). `socket` is from bind_lookup_socket(), and the request owns it from here on, also after a failure. The
+// observer's established() has the service's qp_num, qkey and private data; failed() has ECONNREFUSED with the private
+// data of a rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if there is no answer, or
+// another errno. Of `own` only the private data, at most kMostLookupData octets, is sent. `tos` as in connect().
+// Thread-safe. 0 or an errno. Throws std::bad_alloc.
 int look_up(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
             std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& request);
 

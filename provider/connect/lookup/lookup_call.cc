@@ -23,8 +23,8 @@ namespace uiw::provider {
 
 namespace {
 
-// A request is repeated after these pauses, each twice as long as the one before, up to the longest. The kernel gives
-// up after about a minute too, since a service may take its time to answer.
+// A request is repeated after pauses that double from kFirstPause to kLongestPause. It fails after kPatience, about as
+// long as the kernel waits, since a service may take its time to answer.
 constexpr std::chrono::milliseconds kFirstPause{250}, kLongestPause{4000}, kPatience{60'000};
 
 class LookupCall final : public Call,
@@ -94,7 +94,8 @@ class LookupCall final : public Call,
   sockaddr_storage remote_address() const override { return remote_; }
 
  private:
-  // Connects the socket: it then receives from nobody else, and the kernel reports a port that no process has.
+  // Connects the socket to this port of the service: it then receives only from there, and the kernel reports if no
+  // process has the port.
   int aim(in_port_t port) {
     if (port == aimed_at_) return 0;
     sockaddr_storage service = remote_;
@@ -103,7 +104,7 @@ class LookupCall final : public Call,
     aimed_at_ = port;
     return 0;
   }
-  // Whether the port mapper of another host is asked; mapper_answered() goes on.
+  // Asks the port mapper of the service's host, if there may be one. If true is returned, mapper_answered() goes on.
   bool ask_mapper() {
     try {
       const auto answered = [weak = weak_from_this()](in_port_t port) {
@@ -149,7 +150,7 @@ class LookupCall final : public Call,
   // Used on the loop's thread.
   std::shared_ptr<PortMapperQuery> query_;
   bool mapper_asked_ = false;
-  bool mapped_ = false;     // the port is one that the mapper of another host has named
+  bool mapped_ = false;     // the mapper of another host has named the port
   in_port_t aimed_at_ = 0;  // the port of the service that the socket is connected to
   bool over_ = false;
   std::chrono::milliseconds pause_ = kFirstPause, waited_{0};

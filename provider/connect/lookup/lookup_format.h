@@ -34,7 +34,7 @@ constexpr std::uint8_t kLookupVersion = 1;
 constexpr std::size_t kLookupHeaderSize = 24, kLookupCrcSize = 4;
 constexpr std::size_t kMostLookupData = 255;
 constexpr std::size_t kMostLookupSize = kLookupHeaderSize + kMostLookupData + kLookupCrcSize;
-constexpr std::uint32_t kNoService = 0xFFFFFF;  // stands for multicast, so it is no queue pair
+constexpr std::uint32_t kNoService = 0xFFFFFF;  // stands for multicast, so no queue pair has it
 
 enum class LookupKind : std::uint8_t { request = 1, reply = 2, rejection = 3 };
 
@@ -72,7 +72,7 @@ inline EncodedLookup encode(const LookupMessage& message) {
   return encoded;
 }
 
-// `from` is a whole UDP payload. The result refers to its octets; nothing for what no encoder makes.
+// `from` is a whole UDP payload. The result refers to its octets. It is empty if encode() cannot have made the payload.
 inline std::optional<LookupMessage> decode_lookup(Octets from) {
   if (from.size() < kLookupHeaderSize + kLookupCrcSize || from.size() > kMostLookupSize) return std::nullopt;
   const std::byte* const octets = from.data();

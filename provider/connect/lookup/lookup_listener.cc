@@ -23,7 +23,8 @@ namespace uiw::provider {
 
 namespace {
 
-// A request. It keeps the socket, and with it the port, until it has been answered, since the listener may go first.
+// A request of a caller. It keeps the socket, and so the port, until it has been answered, since the listener may be
+// destroyed earlier.
 class LookupRequest final : public Call {
  public:
   LookupRequest(std::shared_ptr<const LookupSocket> socket, const sockaddr_storage& local,
@@ -42,7 +43,7 @@ class LookupRequest final : public Call {
   sockaddr_storage local_address() const override { return local_; }
   sockaddr_storage remote_address() const override { return remote_; }
 
-  // Sends the answer again, if there is one: the caller has not received it.
+  // The caller has repeated its request: sends the answer again, if there is one.
   void repeat(const LookupSocket& socket) {
     const LockGuard lock(mutex_);
     if (answer_) socket.send(answer_->octets(), local_, remote_);
@@ -54,7 +55,7 @@ class LookupRequest final : public Call {
     if (answer_) return EINVAL;
     answer_ = encode(message);
     const auto socket = std::exchange(socket_, nullptr);
-    socket->send(answer_->octets(), local_, remote_);  // an answer that is lost is asked for again
+    socket->send(answer_->octets(), local_, remote_);  // if it is lost, the caller asks again
     return 0;
   }
 
@@ -79,7 +80,7 @@ class LookupListener final : public Listener,
   void ready(std::uint32_t) override {
     std::array<std::byte, kMostLookupSize> room;
     sockaddr_storage from, to;
-    for (unsigned i = 0; i < kMostAtATime; ++i) {  // the event comes again while there is more
+    for (unsigned i = 0; i < kMostAtATime; ++i) {  // epoll reports the socket again while there is more
       const long size = socket_->receive(room, from, to);
       if (size == -EAGAIN) return;
       if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
@@ -94,7 +95,7 @@ class LookupListener final : public Listener,
 
  private:
   static constexpr unsigned kMostAtATime = 64;
-  // So many requests are remembered after the program has released them, in case the answers were lost.
+  // The number of requests that are remembered after the program has released them, in case the answers were lost.
   static constexpr std::size_t kRemembered = 64;
 
   struct Source {
@@ -130,7 +131,7 @@ class LookupListener final : public Listener,
   const std::weak_ptr<ListenObserver> observer_;
   // Used on the loop's thread.
   std::map<Source, std::weak_ptr<LookupRequest>> known_;
-  std::size_t live_ = 0;  // how many of them were in use when they were last counted
+  std::size_t live_ = 0;  // entries of `known_` that were left by the last forget()
   std::array<std::shared_ptr<LookupRequest>, kRemembered> recent_;
   std::size_t next_recent_ = 0;
 };

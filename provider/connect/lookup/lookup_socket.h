@@ -19,14 +19,14 @@ class LookupSocket {
   LookupSocket& operator=(const LookupSocket&) = delete;
 
   int fd() const { return fd_; }
-  // Fills in the sender's address, and the local one with the port of the socket. Returns the size of the datagram,
-  // which may exceed the room, or a negative errno.
+  // Receives a datagram. `from` becomes the sender's address, `to` the local address with the port of the socket.
+  // Returns the size of the datagram, which may exceed the room, or a negative errno.
   long receive(MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
   // `from` is the local address to send from. 0 or an errno.
   int send(Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
-  // For a socket that is not connected: its next call reports an ICMP error about what it has sent.
+  // Makes the next call on an unconnected socket report an ICMP error about what it has sent. 0 or an errno.
   int want_errors() const;
-  // For a socket that has been connected.
+  // Sends on a socket that has been connected. 0 or an errno.
   int send(Octets octets) const;
 
  private:

@@ -51,7 +51,7 @@ std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refus
   return {octets.begin(), octets.end()};
 }
 
-// Without memory for the reason, the call is closed without one.
+// Rejects the call, with the reason. If there is no memory for that, the call is closed without a rejection.
 void refuse(Call& call, const PairGreeting& said, PairRefusal why) noexcept {
   try {
     call.reject(octets_of(said.reversed(), why));
@@ -59,9 +59,9 @@ void refuse(Call& call, const PairGreeting& said, PairRefusal why) noexcept {
   }
 }
 
-// On one host the kernel knows the owner of each socket. The connection from `remote` to `local` must belong to the
-// user who holds the port in the queue pair number of the other end, since everybody can know the number. Connections
-// from another host or another network namespace are not checked; their network is trusted.
+// Whether the peer's end of the connection belongs to the user who holds the port in the queue pair number `peer_qp`.
+// Anybody can know that number, so the kernel is asked for the owner of the peer's socket. Always true if the peer is
+// on another host or in another network namespace, whose network is trusted.
 bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote, std::uint32_t peer_qp) {
   // If both ends have the same address, the peer is on this host.
   if (gid_of(generic(local)) != gid_of(generic(remote))) {
@@ -81,7 +81,7 @@ bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote,
 
 class Pair;
 
-// A timer that is cancelled with its owner.
+// Cancels a timer when this object is destroyed.
 class ScopedTimer {
  public:
   explicit ScopedTimer(CmLoop::Timer timer) : timer_(timer) {}
@@ -111,7 +111,7 @@ class Pairs final : public ListenObserver {
   };
   // Takes the newest call that was kept for this end.
   std::optional<Kept> take_kept(const PairGreeting& own);
-  // The pair of this number is connected for the first time.
+  // The pair with this number, of Pair::set_number(), has been connected for the first time.
   void connected(std::uint64_t number) { first_connected_ = std::min(first_connected_, number); }
   void restart_retry_timers();
 
@@ -123,13 +123,15 @@ class Pairs final : public ListenObserver {
   std::unordered_map<std::uint32_t, std::vector<Kept>> kept_;
   std::size_t kept_count_ = 0;
   std::uint64_t started_ = 0;
-  // The lowest number of a pair that was connected since the last check of the retry timers.
+  // The lowest number, of Pair::set_number(), of the pairs that were first connected since the last check of the retry
+  // timers.
   std::uint64_t first_connected_ = ~std::uint64_t{0};
 };
 
-std::atomic<bool> listening{false};  // false: no call can have arrived
+std::atomic<bool> listening{false};  // set by start(); before that no call can have arrived
 
-// Made with the first pair. Changed under `making`; read only after a step to RTR, which has made it or seen it.
+// `pairs` is made with the first pair, under `making`. It is read without the lock, but only after a step to RTR, which
+// has made it or found it made.
 struct Shared {
   Mutex making;
   std::shared_ptr<Pairs> pairs;
@@ -147,8 +149,8 @@ void make_shared_objects() {
   });
 }
 
-// One end of a manual connection, from RTR until the queue pair leaves it. A failed step is retried after a pause,
-// which needs no memory.
+// One end of a manual connection, from RTR until the queue pair leaves it. A failed step is retried after a pause; the
+// timer of the pause needs no memory.
 class Pair final : public CallObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
  public:
   // Its first run() adds it to Pairs.
@@ -305,7 +307,7 @@ void Pairs::start(Known::node_type node) {
     pairs_.erase(before);
   }
   pairs_.insert(std::move(node));
-  // Calls of another peer than this pair's are refused.
+  // Calls that were kept, but come from another peer than this pair's, are refused.
   if (const auto kept = kept_.find(own.source_qp); kept != kept_.end()) {
     kept_count_ -= std::erase_if(kept->second, [&](const Kept& one) {
       if (one.greeting.same_ends(own.reversed())) return false;
@@ -367,8 +369,8 @@ void Pairs::keep(const PairGreeting& greeting, std::shared_ptr<Call> call) {
   if (kept_count_ >= kMaxKept) return;  // the call is dropped; the peer calls again
   // The caller has the same deadline for the answer, so after this time it has given up and calls again.
   const milliseconds time(settings().values.startup_timeout_ms);
-  // `late` is only compared. The timer is cancelled with the entry, on this thread, so the address still means this
-  // call.
+  // `late` is only compared, never dereferenced. Destroying the entry cancels the timer, on this same thread, so
+  // whenever the timer runs, the address still means this call.
   ScopedTimer expiry(CmLoop::instance().after(
       time, [number = greeting.destination_qp, late = call.get()] { pairs()->drop(number, late); }));
   kept.push_back({greeting, std::move(call), std::move(expiry)});
@@ -395,8 +397,9 @@ std::optional<Pairs::Kept> Pairs::take_kept(const PairGreeting& own) {
   return taken;
 }
 
-// Where programs connect many queue pairs at a time, each waits for those before it, here and at the peer. That is not
-// the silence of its own peer, so its time begins anew as long as pairs that went to RTR before it are connected.
+// If programs connect many queue pairs at a time, each waits for those before it, here and at the peer. Such a wait
+// does not mean that its own peer is silent, so its time begins anew whenever a pair that went to RTR before it has
+// been connected.
 void Pairs::restart_retry_timers() {
   const std::uint64_t first_connected = std::exchange(first_connected_, ~std::uint64_t{0});
   if (first_connected == ~std::uint64_t{0}) return;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Manual connections: programs that exchange queue pair number and GID by themselves and call ibv_modify_qp.
+// Manual connections: those of programs that exchange queue pair numbers and GIDs by themselves and call ibv_modify_qp.
 //
-// Each of the two ends may go to RTR at any time. The end with the smaller number (then the smaller GID) calls,
+// Each of the two ends may go to RTR at any time. The end with the smaller number (or GID, if equal) calls,
 // repeatedly if necessary; the other listens on the port that its number contains. A call for a queue pair that is not
 // in RTR yet is kept until it is. A call is refused if its queue pair does not exist or belongs to another peer, or if
 // the call comes from another user of this host than its greeting claims. A queue pair may be its own peer: then its
 // socket is connected to itself.
 //
-// If the stream of a queue pair turns out to be connected to another end than its peer, it is dropped
-// (Connection::abandon()), and the two ends look for each other again. Failures for lack of memory or descriptors
-// are retried in the same way.
+// If the stream of a queue pair turns out to be connected to another end than its peer, that stream is dropped
+// (Connection::abandon()), and the two ends look for each other again. Steps that fail for lack of memory or
+// descriptors are retried in the same way.
 //
 // Everything runs on the thread of CmLoop; all functions are thread-safe and do not block.
 #pragma once
@@ -31,11 +31,11 @@ struct Ends {
   std::shared_ptr<Attempt> attempt;  // of the queue pair
 };
 
-// The queue pair goes to RTR. 0, or the errno of ibv_modify_qp: EADDRINUSE, or EADDRNOTAVAIL if it is not possible to
-// listen on the address of this end.
+// Called when the queue pair goes to RTR: starts to look for its peer. 0, or the errno of ibv_modify_qp: EADDRINUSE, or
+// EADDRNOTAVAIL if it is not possible to listen on the address of this end.
 int start(const Ends& ends, const DeviceInfo& device);
-// The queue pair is destroyed or in RESET: peers that wait for it are refused. May also be called for queue pairs that
-// were never in RTR.
+// Called when the queue pair is destroyed or goes to RESET: stops looking for its peer. If it is destroyed, peers that
+// wait for it are refused. May also be called for queue pairs that were never in RTR.
 void stop(std::uint32_t qp_number);
 
 // In the child of a fork: forgets all pairs, which belong to the parent.

@@ -2,8 +2,9 @@
 // The messages of the iWARP port mapper, encoded and decoded: each is the whole payload of a UDP datagram. This is the
 // format that iwpmd of rdma-core speaks (iwpmd/iwarp_pm.h), by which iWARP adapters find each other's TCP ports.
 //
-// A caller asks the called host's mapper (request, from a port of its own to UDP port 3935), which names the TCP port
-// that a listener's number is mapped to (accept, which the caller acknowledges), or says that there is none (reject).
+// A caller sends a request, from a port of its own, to UDP port 3935 of the called host. The mapper there answers with
+// an accept, which names the TCP port that a listener's number is mapped to, or with a reject if there is none. The
+// caller acknowledges an accept.
 #pragma once
 
 #include <netinet/in.h>
@@ -21,7 +22,7 @@
 namespace uiw::provider {
 
 //   0  version (2 bits: 0, or 1 as below), PortMapperKind (2 bits), IP version of all addresses (4 bits, 4 or 6)
-//   1  pmtime: in seconds, 0 where nothing is said
+//   1  pmtime: in seconds, 0 if not given
 //   2  in a request the port that the caller's own port is mapped to, else 0
 //   4  port of the called end, in an accept the one to which it is mapped
 //   6  port of the calling end
@@ -105,7 +106,7 @@ inline EncodedPortMapper encode(const PortMapperMessage& message) {
   return encoded;
 }
 
-// `from` is a whole UDP payload. Nothing for other lengths than those of a message, versions and kinds of address.
+// Decodes a whole UDP payload. Empty if the format has no such length, version or IP version.
 inline std::optional<PortMapperMessage> decode_port_mapper(Octets from) {
   if (from.size() != kPortMapperSize && from.size() != kPortMapperRequestSize) return std::nullopt;
   const std::byte* const octets = from.data();

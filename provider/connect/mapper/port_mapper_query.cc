@@ -64,7 +64,7 @@ class Absent {
   struct Host {
     Gid address{};
     std::uint32_t scope = 0;
-    PortSpace space = PortSpace::tcp;  // a mapper may know one of them alone
+    PortSpace space = PortSpace::tcp;  // a mapper may know only one port space
     CmLoop::Clock::time_point until{};
   };
   static constexpr std::size_t kHosts = 64;
@@ -102,9 +102,9 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   ~PortMapperQueryImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
 
   bool start() {
-    // Lets the kernel report a port that no process has. The socket is not connected, since iwpmd answers from the
-    // address that its host's routing chooses. An answer from another address counts if the one that was asked does not
-    // answer; its association, which is hard to guess, identifies it.
+    // want_errors() makes the kernel report if no process has the port. The socket is not connected, since iwpmd
+    // answers from the address that its host's routing chooses. An answer from another address is used if none comes
+    // from the address that was asked; its association, which is hard to guess, identifies it.
     if (const int error = socket_.want_errors(); error != 0) return false;
     if (!fill_random(&message_.association, sizeof message_.association)) return false;
     send();
@@ -138,7 +138,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   in_port_t number() { return port_of(message_.called); }
 
   void send() {
-    socket_.send(encode(message_).octets(), message_.caller, mapper_);  // an error is found by ready()
+    socket_.send(encode(message_).octets(), message_.caller, mapper_);  // ready() handles errors
     CmLoop::instance().after(kPauses[sent_++], shared_from_this());
   }
 
@@ -174,7 +174,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
 
   const LookupSocket socket_;
   sockaddr_storage mapper_;
-  // Used on the loop's thread once the query is watched or its timer set.
+  // Used only on the thread of CmLoop once the socket is watched or the timer is set.
   std::function<void(in_port_t)> answered_;  // empty after the end
   PortMapperMessage message_;
   std::size_t sent_ = 0;

@@ -2,7 +2,7 @@
 // The calling side of the iWARP port mapper (port_mapper_format.h): it finds the TCP or UDP port of an RDMA listener on
 // another host.
 //
-// Most hosts have no mapper. Their kernel says so at once (ICMP port unreachable), and the caller takes the number for
+// Most hosts have no mapper. Their kernel says so at once (ICMP port unreachable), and the caller uses the number as
 // the port. If there is no answer, for example because of a firewall, a query ends after kMapperPatience, and the host
 // is not asked again for a while, so that only the first of many calls waits.
 #pragma once
@@ -20,7 +20,7 @@ namespace uiw::provider {
 
 constexpr std::chrono::milliseconds kMapperPatience{500};
 
-// A query under way. Destroying it ends it without a call of its function.
+// A query in progress. Destroying this object ends the query, and its function is not called.
 class PortMapperQuery {
  public:
   virtual ~PortMapperQuery() = default;
@@ -30,9 +30,9 @@ class PortMapperQuery {
 // wildcard. `answered` is called once, on the thread of CmLoop and without a lock held, with the port in network byte
 // order: the number itself, if no mapper knows better.
 //
-// Nullptr, and then `answered` is never called, if the number is the port as far as can be known: the address is of
-// this host, its mapper was asked lately and is not there, or a query cannot be made. Thread-safe; does not block.
-// Throws std::bad_alloc.
+// Returns nullptr, and never calls `answered`, if the caller is to use the number as the port: the address is of this
+// host, its host was found to have no mapper lately, or a query cannot be made. Thread-safe; does not block. Throws
+// std::bad_alloc.
 std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called, const sockaddr_storage& source,
                                                  std::function<void(in_port_t)> answered,
                                                  PortSpace space = PortSpace::tcp);

@@ -37,8 +37,8 @@ using std::chrono::milliseconds;
 constexpr std::string_view kHolderName = "uiw-port-mapper";
 constexpr milliseconds kTryAgain{500};
 
-// The abstract name of the holder: a descriptor, or a negative errno, -EADDRINUSE if another process has it. Nobody
-// connects to it.
+// Binds a socket to the abstract name of the holder, to which nobody connects. Returns the descriptor, or a negative
+// errno: -EADDRINUSE if another process has the name.
 int take_holder_name() {
   const int fd =
       DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
@@ -53,7 +53,8 @@ int take_holder_name() {
   return -error;
 }
 
-// For both families, where the host has IPv6.
+// Binds a socket to the mapper's port, for both families, or for IPv4 if the host has no IPv6. A descriptor or a
+// negative errno.
 int take_port() {
   int fd = -EAFNOSUPPORT;
   for (const sa_family_t family : {sa_family_t{AF_INET6}, sa_family_t{AF_INET}}) {
@@ -67,7 +68,7 @@ int take_port() {
 }
 
 // Finds listeners for callers of other hosts, at a limited rate: a look-up briefly occupies the processes that have the
-// names, and callers of this host need their turn.
+// names, which callers of this host need as well.
 class Directory {
  public:
   // `busy` also if too many were looked up lately.
@@ -81,7 +82,7 @@ class Directory {
     refill(now);
     if (tokens_ == 0) return RdmaListener::busy;
     --tokens_;
-    if (!is_local_address(address).value_or(false)) return RdmaListener::busy;  // broadcast
+    if (!is_local_address(address).value_or(false)) return RdmaListener::busy;  // for example broadcast
     known_ = find_rdma_listener(address, port, space);
     if (*known_ == RdmaListener::busy) known_.reset();
     looked_up_ = now;
@@ -102,7 +103,7 @@ class Directory {
     refilled_ = now;
   }
 
-  std::optional<RdmaListener> known_;  // what was found last
+  std::optional<RdmaListener> known_;  // result of the last look-up
   sockaddr_storage address_{};
   PortSpace space_ = PortSpace::tcp;
   std::uint16_t port_ = 0;
@@ -122,7 +123,7 @@ class Service final : public PortMapperMember,
 
   int start() {
     int error = take();
-    // A holder that ends gives up the name a moment before the port.
+    // When the holder's process exits, the name may be free a moment before the port.
     for (unsigned i = 0; error == EADDRINUSE && i < kTriesAtStart; ++i) {
       ::usleep(kPauseAtStart);
       error = take();
@@ -166,8 +167,8 @@ class Service final : public PortMapperMember,
   static constexpr unsigned kTriesAtStart = 5;
   static constexpr useconds_t kPauseAtStart = 2000;
 
-  // EALREADY if another process is the holder. The name is taken before the port: so if the port is taken and the name
-  // is not, a program of another kind has the port.
+  // Tries to become the holder. 0 or an errno: EALREADY if another process is the holder, EADDRINUSE if a program of
+  // another kind has the port. To tell these two apart, the name is taken before the port.
   int take() {
     const int name = take_holder_name();
     if (name < 0) return name == -EADDRINUSE ? EALREADY : -name;
@@ -193,8 +194,8 @@ class Service final : public PortMapperMember,
               kPortMapperPort);
   }
 
-  // Turns a request into its answer. False if there is to be none. A request whose `called` is not the address that the
-  // datagram was sent to means somebody else.
+  // Turns a request into its answer. False if none is to be sent. A request whose `called` is not the address that the
+  // datagram was sent to is rejected, since it asks about another one.
   bool answer(PortMapperMessage& message, const sockaddr_storage& to) {
     const sockaddr_storage asked = plain_address(to);
     if (asked.ss_family != message.called.ss_family || gid_of(generic(asked)) != gid_of(generic(message.called))) {
@@ -214,14 +215,14 @@ class Service final : public PortMapperMember,
     return true;
   }
 
-  // The port first: a process that takes the name expects the port to be free, too.
+  // Closes the port before the name, since a process that takes the name expects the port to be free, too.
   void close() {
     socket_.reset();
     if (name_ >= 0) close_descriptor(std::exchange(name_, -1));
   }
 
   const unsigned generation_ = fork_generation();
-  std::optional<LookupSocket> socket_;  // of the holder; written once, before it is watched
+  std::optional<LookupSocket> socket_;  // only in the holder; written once, before it is watched
   int name_ = -1;
   Directory directory_;
   bool reported_ = false;

@@ -5,7 +5,7 @@
 // One process of a network namespace answers for the listeners of all, which it finds as callers of this host do
 // (provider/connect/rdma_port.h). It holds UDP port 3935, and an abstract Unix name that tells the others that the
 // holder is one of them. When it ends, another one takes both. If the port belongs to another program, such as iwpmd,
-// which answers for adapters only, there is no service.
+// which answers for adapters only, nobody answers for these listeners.
 //
 // The service keeps no state of those who ask; an answer is never longer than its request, and goes out from the
 // address that was asked.
@@ -15,7 +15,8 @@
 
 namespace uiw::provider {
 
-// Membership of this process, which has listeners to be found; it lasts until the last member is destroyed.
+// The membership of this process in the service, which it joins to have its listeners found. It ends with the last
+// reference.
 class PortMapperMember {
  public:
   virtual ~PortMapperMember() = default;

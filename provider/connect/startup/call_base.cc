@@ -80,7 +80,7 @@ sockaddr_storage CallBase::remote_address() const {
   return remote_;
 }
 
-// Watching on would only cost time: each arrival would be reported.
+// Stops watching, since epoll would now report each arrival and only cost time.
 void CallBase::connection_established() noexcept {
   unwatch_stream();
   note_established();
@@ -97,7 +97,8 @@ void CallBase::connection_ended() noexcept {
   CmLoop::instance().post(weak_from_this().lock());
 }
 
-// Manual connections report nothing to the program, and a Placeholder watches by itself.
+// Does nothing for a manual connection, which reports nothing to the program, and for a Placeholder, which watches by
+// itself.
 int CallBase::watch_for_first_message() {
   if (own_.attempt || placeholder_) return 0;
   const int error = CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP | EPOLLET, weak_from_this());
@@ -109,7 +110,8 @@ void CallBase::unwatch_stream() {
   if (const int fd = watched_.exchange(-1); fd >= 0) CmLoop::instance().unwatch(fd);
 }
 
-// Makes the endpoint read what has arrived; an end that has begun is complete then. False if no stream has the socket.
+// Makes the endpoint read what has arrived. If its stream is ending, the end is complete on return. False if no stream
+// has the socket.
 bool CallBase::hear_stream() {
   const ReadSection section;
   Attachable* qp;
@@ -172,7 +174,8 @@ mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
 CallParameters CallBase::parameters_of_peer() const {
   CallParameters parameters;
   const unsigned own_probes = probes(own_);
-  // A uiw peer has added its probes. Another peer may allow no more Reads than our probes need, but allows Reads.
+  // A uiw peer has added its probes to its values. Another peer may allow fewer Reads than our probes need; if it
+  // allows any, the program may have one.
   const auto depth = [&](unsigned value) -> unsigned {
     assume_held(mutex_);
     if (!said_.read_depths_known) return kMaxReadDepth;
@@ -324,7 +327,7 @@ void CallBase::on_ended(UniqueLock<Mutex>& lock) {
   });
 }
 
-// Not for manual connections, which fail and are tried again until both ends are there.
+// Manual connections are not logged, since they fail and are tried again until both ends are there.
 void CallBase::log_failure(int error, bool rejected, bool answer_awaited) const {
   if (own_.attempt || !logs(LogLevel::error)) return;
   const char* why = text_of_errno(error);

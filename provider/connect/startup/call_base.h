@@ -5,15 +5,15 @@
 // Ownership: a call owns its socket until hand_over() gives it to the queue pair. From then on the stream keeps the
 // call alive until the stream ends; before that the consumer owns it. CmLoop keeps a weak reference.
 //
-// Order: what a peer does on one connection after another, the thread of CmLoop reports in the same order, although
-// other threads read the streams. For that it watches the socket of a stream that rdma_cm has accepted, and reads the
-// first message itself. A request is reported after all that was there when it was read (CmLoop::post_behind()). The
-// end of a stream is reported by whichever thread sees it.
+// Order: if a peer acts on several connections in turn, the thread of CmLoop reports that in the same order, although
+// other threads read the streams. To do so, it watches the socket of a stream that rdma_cm has accepted, and reads the
+// first message itself. A request is reported after all events that were pending when it was read
+// (CmLoop::post_behind()). The end of a stream is reported by whichever thread sees it.
 //
 // Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread. The
 // functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag for
-// run(). mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a function
-// that gets a UniqueLock may return without it.
+// run(). mutex_ is taken before the locks of a queue pair. It is released before an observer is called, so a function
+// that gets a UniqueLock may return with the lock released.
 //
 // Errors: a call fails with ENOMEM if there is no memory for the next step of its set-up.
 #pragma once
@@ -66,7 +66,7 @@ class CallBase : public Call,
 
   void ready(std::uint32_t epoll_events) override;
   void run() override;
-  // Of both Call and CmLoop::Handler. In the child of a fork, where no other thread is, so it takes no lock.
+  // Implements abandon() of Call and of CmLoop::Handler. Takes no lock, since the child of a fork has no other thread.
   void abandon() override UIW_NO_THREAD_SAFETY_ANALYSIS { socket_.close(); }
 
  protected:
@@ -78,10 +78,10 @@ class CallBase : public Call,
   virtual void socket_ready(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) = 0;
   // To be called when the connection is established: frees what only the start-up needed.
   virtual void drop_startup() UIW_REQUIRES(mutex_) = 0;
-  // To be called when the start-up has failed.
+  // Called when the start-up has failed.
   virtual void report_failure() UIW_EXCLUDES(mutex_) {}
 
-  // Not analysed, since a step may give up the lock.
+  // Runs a step; if it throws, the call fails with ENOMEM. Not analysed, since a step may release the lock.
   template <typename Step>
   void without_exceptions(Step step) UIW_NO_THREAD_SAFETY_ANALYSIS {
     UniqueLock lock(mutex_);
@@ -99,7 +99,8 @@ class CallBase : public Call,
     report();
   }
 
-  // How many Reads confirm completions (RFC 5040 section 5.5): IRD and ORD are greater by this number.
+  // The number of RDMA Reads by which the IRD and ORD of a proposal exceed the program's values: probes, which confirm
+  // completions (RFC 5040 section 5.5).
   unsigned probes(const CallParameters& own) const UIW_REQUIRES(mutex_);
   mpa::Proposal proposal_of(const CallParameters& own) const UIW_REQUIRES(mutex_);
   // The peer's start-up frame in the form that the consumer gets.
@@ -109,15 +110,15 @@ class CallBase : public Call,
   void start_deadline() UIW_REQUIRES(mutex_);
   bool send_whole(const std::vector<std::byte>& octets) UIW_REQUIRES(mutex_);
 
-  // The endpoint for the stream: the queue pair with this number, or a Placeholder, which is kept. Null if the queue
-  // pair cannot have a stream now, and, except in the RoCE view with rdma_cm, if there is none. The result is valid
-  // inside the ReadSection of the call. Each look-up may be the last one that finds the queue pair.
+  // The endpoint for the stream: the queue pair with this number or, in the RoCE view with rdma_cm, if there is none, a
+  // Placeholder, which the call keeps. Null if there is no endpoint or its queue pair cannot have a stream now. The
+  // result is valid inside the ReadSection of the call. A later look-up may no longer find the queue pair.
   Attachable* find_end(const CallParameters& own) UIW_REQUIRES(mutex_);
   // The same endpoint again; null if it is gone.
   Attachable* end() const UIW_REQUIRES(mutex_);
   // Watches the socket of a stream of rdma_cm for the peer's first message; 0 or an errno. Throws std::bad_alloc. The
-  // called side calls this before it replies: else the caller might go on before that message is seen. Called while the
-  // socket is open: unwatch_stream() ends it.
+  // called side calls this before it replies, since otherwise the caller might go on before that message is seen.
+  // unwatch_stream() stops watching; it is called while the socket is open.
   int watch_for_first_message() UIW_REQUIRES(mutex_);
   void unwatch_stream();
   // The connection is established: by the first message, or, without a ready-to-receive message, by the reply.
@@ -151,7 +152,7 @@ class CallBase : public Call,
   void on_ended(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_);
 
   std::optional<CmLoop::Clock::time_point> deadline_ UIW_GUARDED_BY(mutex_);
-  int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;  // why a stream has ended that was never established
+  int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;                 // of a stream that ends before it is established
   std::atomic<bool> stream_established_{false}, stream_over_{false};  // set by the stream, handled by run()
   std::atomic<int> watched_{-1};  // the socket of the stream, while it is watched here
 };

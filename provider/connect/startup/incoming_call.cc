@@ -79,8 +79,8 @@ class CalledEnd final : public CallBase, public IncomingCall {
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
-    // The caller's first octets tell whether it has taken the memory, so it is offered only if the caller sends first.
-    // Without a ready-to-receive message a program may wait for this end to send.
+    // Memory is offered only if the caller sends first, since its first octets tell whether it has taken the memory.
+    // Without a ready-to-receive message the caller's program may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<SharedOffer> rings;
     if (!placeholder_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer(*qp);
@@ -100,7 +100,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
       return ECONNRESET;
     }
     const int error = hand_over(*qp, agreement, false, std::move(rings));
-    // This end may send nothing before the first message of the peer, so no Terminate either.
+    // No Terminate is sent, since this end may send nothing before the first message of the peer.
     if (error != 0) socket_.abort();
     return error;
   }
@@ -127,8 +127,9 @@ class CalledEnd final : public CallBase, public IncomingCall {
     if (state_ == State::awaiting_request) read_request(lock);
   }
 
-  // Whether a program may forward the octets of a caller that has an address of this host and was not found here,
-  // perhaps to another host. Not on a manual connection, of which the owner of both ends is known (manual/pairs.cc).
+  // Whether a program may be forwarding the octets of the caller, perhaps from another host: the caller has an address
+  // of this host but was not found on it. False for a manual connection, since the owner of both ends is known
+  // (manual/pairs.cc).
   bool may_be_forwarded(const CallParameters& own, const mpa::Proposal& proposal) const UIW_REQUIRES(mutex_) {
     return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !placeholder_ &&
            !own.attempt;

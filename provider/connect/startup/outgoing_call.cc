@@ -86,7 +86,7 @@ class OutgoingCall final : public CallBase {
     return connect_tcp();
   }
 
-  // Whether the port mapper of another host is asked; mapper_answered() goes on.
+  // Asks the port mapper of the called host, if there may be one. If true is returned, mapper_answered() goes on.
   bool asks_mapper() UIW_REQUIRES(mutex_) {
     sockaddr_storage source{};
     socklen_t size = sizeof source;
@@ -115,12 +115,12 @@ class OutgoingCall final : public CallBase {
     }
     state_ = State::connecting;
     int error = dial();
-    // Within a host TCP has connected already, and a second connect() reports it.
+    // Within a host TCP has connected by now, and a second connect() says so.
     if (error == EINPROGRESS) error = dial();
     if (error == EADDRNOTAVAIL && leave_port()) return connect_tcp();
     if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
     if (error == 0 && send_request()) return CmLoop::instance().watch(socket_.fd(), kReadable, weak_from_this());
-    // The observer gets this failure like any other, since the call of this function was correct.
+    // This failure goes to the observer, as later ones do.
     call_error_ = error != 0 ? error : ECONNRESET;
     CmLoop::instance().post(shared_from_this());
     return 0;
@@ -134,9 +134,9 @@ class OutgoingCall final : public CallBase {
     }
   }
 
-  // Goes on from another local port: TCP keeps the addresses and ports of a connection for a minute after its end, so a
-  // port that the program has bound to may not be free. On RoCE that number is rdma_cm's alone, free at once, and TCP
-  // may use any port. False if this does not help.
+  // Goes on from another local port. TCP keeps the addresses and ports of a connection for a minute after its end, so a
+  // port that the program has bound to may not be free. In the RoCE view that port is only a number of rdma_cm's, which
+  // is free at once, so TCP may use any port. False if this does not help.
   bool leave_port() UIW_REQUIRES(mutex_) {
     if (own_.attempt || settings().values.transport != Transport::roce || std::exchange(left_port_, true)) return false;
     sockaddr_storage source{};
@@ -153,7 +153,8 @@ class OutgoingCall final : public CallBase {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
-    // A placeholder has no octets to move. The called end of a manual connection knows the owner of this one.
+    // A placeholder has no stream to share memory for. A manual connection need not be known as local, since its called
+    // end checks the owner of this one.
     if (!placeholder_) {
       rendezvous_ =
           RingRendezvous::listen(local_, remote_, {!proposal_.markers, !proposal_.crc && own_.attempt == nullptr});
@@ -165,7 +166,7 @@ class OutgoingCall final : public CallBase {
   }
 
   // Retries for a while if no process listens. In some programs both ends know a port beforehand (perftest -R, qperf),
-  // and one end calls when the other is about to listen; they rely on the time that an adapter needs. Manual
+  // and one end calls when the other is about to listen: they rely on the time that an adapter needs to connect. Manual
   // connections retry by themselves.
   void not_reached(UniqueLock<Mutex>& lock, int error) UIW_REQUIRES(mutex_) {
     if (state_ != State::connecting) return;
@@ -266,7 +267,8 @@ class OutgoingCall final : public CallBase {
     fail(lock, why, nullptr);
   }
 
-  // The queue pair cannot take the stream. The peer of a manual connection is not told, since it may be called again.
+  // The queue pair cannot take the stream. The peer of a manual connection is not told, since this end may call it
+  // again.
   void give_up(UniqueLock<Mutex>& lock, int error, const mpa::Agreement& agreement) UIW_REQUIRES(mutex_) {
     if (own_.attempt) return fail(lock, error, nullptr);
     refuse(lock, mpa::MpaError::local_catastrophic, agreement, error);

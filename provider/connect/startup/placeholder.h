@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The placeholder endpoint of an rdma_cm connection that has no RC queue pair: the program names the number of a queue
-// pair for datagrams, or of none, and wants only the events and the private data of the connection manager, in order to
-// connect queue pairs without rdma_cm afterwards. UCX does that. InfiniBand allows it, since there the messages of the
-// connection manager do not pass through the connection.
+// The placeholder endpoint of an rdma_cm connection that has no RC queue pair. The program passes the number of a queue
+// pair for datagrams, or a number without a queue pair. It wants only the events and the private data of the connection
+// manager, in order to connect queue pairs without rdma_cm afterwards. UCX does that. InfiniBand allows it, since there
+// the messages of the connection manager do not pass through the connection.
 //
 // The TCP connection stays open without an RDMAP stream, and tells when the peer leaves. The caller sends the
-// ready-to-receive message (RFC 6581 section 9) when its program confirms the reply, and with it the called side is
-// established, as by an RTU. It is never an RDMA Read, since a placeholder cannot answer one (Proposal::read_as_rtr).
-// Anything else that arrives resets the connection, since it is for no queue pair.
+// ready-to-receive message (RFC 6581 section 9) when its program confirms the reply. This message establishes the
+// called side, as an RTU does on InfiniBand. It is never an RDMA Read, since a placeholder cannot answer one
+// (Proposal::read_as_rtr). Anything else that arrives resets the connection, since it is for no queue pair.
 //
 // Thread-safe. attach() is called once. The owner is told of the end once, and not kept alive after it.
 #pragma once

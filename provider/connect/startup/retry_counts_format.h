@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The retry counts of rdma_connect and rdma_accept in the RoCE view. InfiniBand's REQ and REP have fields for them,
-// MPA's frames have none: counts other than the usual ones follow the private data of the consumer, behind a key.
-// Encoding and decoding stand side by side; only uiw writes them, and removes them from what it receives.
+// The retry counts of rdma_connect and rdma_accept in the RoCE view. InfiniBand's REQ and REP have fields for them, but
+// MPA's frames have none. So counts other than the defaults follow the private data of the consumer, after a key.
+// Encoding and decoding stand side by side. Only uiw writes them, and it removes them from what it receives.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct RetryCounts {
 constexpr std::string_view kRetryCountsKey = "uiw-cm";
 constexpr std::size_t kRetryCountsSize = 8;
 
-// Counts that every peer assumes are left out, so that most private data stays as it is. Throws std::bad_alloc.
+// Default counts are left out, so that most private data stays as it is. Throws std::bad_alloc.
 inline void append(const RetryCounts& counts, std::vector<std::byte>& private_data) {
   if (counts == RetryCounts{}) return;
   for (const char octet : kRetryCountsKey) private_data.push_back(static_cast<std::byte>(octet));

@@ -18,8 +18,8 @@ class StartupFrame {
  public:
   enum class Result { more, frame, closed, invalid };
 
-  // Reads what is available. After `frame`, header() and private_data() may be used, as long as this object lives;
-  // after `closed` and `invalid` no function may be called. Throws std::bad_alloc.
+  // Reads what is available. After `frame`, header() and private_data() may be used, as long as this object lives.
+  // After `closed` (also for lack of memory) and `invalid` no function may be called.
   Result read(TcpStream& socket);
   // Whether any octet has arrived.
   bool is_begun() const { return size_ > 0 || header_.has_value(); }
