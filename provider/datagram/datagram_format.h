@@ -41,7 +41,7 @@ constexpr std::size_t kDatagramHeaderSize = kDatagramOwnHeader + ddp::kUntaggedH
 constexpr std::size_t kDatagramCrcSize = 4;
 constexpr std::size_t kDatagramOverhead = kDatagramHeaderSize + kDatagramCrcSize;  // octets beside the payload
 
-constexpr std::uint32_t kMulticastQp = 0xFFFFFF;  // every queue pair that has joined the group; never one queue pair
+constexpr std::uint32_t kMulticastQp = 0xFFFFFF;  // all queue pairs of a group; none has this number
 
 struct DatagramHeader {
   std::uint32_t destination_qp = 0, source_qp = 0;
@@ -60,14 +60,14 @@ enum class DatagramError : std::uint8_t {
   size,       // too short for headers and CRC
   key,        // not uiw's
   version,    // another version, or reserved octets that version 1 sends as zero
-  qp_number,  // more than 24 bits, or multicast's as the source
+  qp_number,  // more than 24 bits, or kMulticastQp as the source
   crc,
   segment,  // not an RDMAP Send in a single untagged segment of the Send Queue
 };
 
 struct DecodedDatagram {
   DatagramError error = DatagramError::none;
-  DatagramHeader header;  // this and the next: only if there is no error
+  DatagramHeader header;  // valid, as is `payload`, only if there is no error
   Octets payload;         // a part of the octets that were decoded
 };
 

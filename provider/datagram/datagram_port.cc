@@ -21,7 +21,7 @@ namespace uiw::provider {
 
 namespace {
 
-// The ports that are open, by context.
+// The open ports, by the engine of the context and the number of the port (0 for multicast).
 struct Opened {
   Mutex mutex;
   std::map<std::pair<const Engine*, std::uint16_t>, std::weak_ptr<DatagramPort>> ports UIW_GUARDED_BY(mutex);
@@ -85,7 +85,7 @@ DatagramPort::~DatagramPort() {
     hide_qp(number_);
     engine_.remove(*this);
     wait_for_readers();
-    // The socket may outlive the descriptor, of which the child of a fork has a copy; epoll would then take the next
+    // The child of a fork has a copy of the descriptor, so the socket may outlive it; epoll would then take the next
     // descriptor of this number for one that it watches already.
     engine_.release(fd_);
     free_qp_number(number_);
@@ -125,7 +125,7 @@ void DatagramPort::detach(DatagramTarget& target, const Gid& group) {
   if (last) change_membership(fd_, group, multicast_, false);
 }
 
-// The members are locked while they place the datagram, so detach() waits for it.
+// members_mutex_ is held while the members place the datagram, so detach() waits until they have.
 void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   const DecodedDatagram decoded = decode_datagram(datagram.octets);
   if (decoded.error != DatagramError::none) return drop(DatagramDrop::malformed);
@@ -143,7 +143,8 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   }
 }
 
-// If the socket gets room after `blocked_` was set, an event follows; if before, the second attempt sends them.
+// If the socket gets room after `blocked_` is set, epoll reports that, and may_send() follows. If it gets room before,
+// the second attempt sends the rest.
 std::size_t DatagramPort::send(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
   std::size_t sent = send_datagrams(fd_, datagrams, joins_);

@@ -5,7 +5,7 @@
 // to the group.
 //
 // Thread-safe. Locks: receive_mutex_ is held during deliveries, which take the receiver's lock of a queue pair;
-// targets_mutex_ is held while a sender's lock of one is taken.
+// targets_mutex_ is held while the sender's lock of a queue pair is taken.
 #pragma once
 
 #include <atomic>
@@ -25,15 +25,15 @@ namespace uiw::provider {
 
 class DatagramPort final : public Numbered, public Driven {
  public:
-  // The port of a queue pair's number, which the process has reserved. All queue pairs of a context share it. Null with
-  // errno. Throws std::bad_alloc. The engine must remain live as long as the port.
+  // The port with this number, which the process has reserved for queue pairs. All queue pairs of a context whose
+  // numbers name it share it. Null with errno. Throws std::bad_alloc. The engine must remain live as long as the port.
   static std::shared_ptr<DatagramPort> open(Engine& engine, std::uint16_t port);
   // The port of multicast; all queue pairs of a context share it. `ifindex` is the interface of the context's device.
   static std::shared_ptr<DatagramPort> open_multicast(Engine& engine, unsigned ifindex);
   ~DatagramPort() override;
 
   // From here on, until leave() has returned, may_send() of the queue pair is called when the socket has room again.
-  // The caller must not hold its sender's lock.
+  // The caller must not hold the sender's lock of that queue pair.
   void join(DatagramTarget& target);
   void leave(DatagramTarget& target);
 
@@ -44,7 +44,7 @@ class DatagramPort final : public Numbered, public Driven {
 
   // See send_datagrams(). If not all were accepted, may_send() follows.
   std::size_t send(std::span<const OutgoingDatagram> datagrams);
-  // For a thread that has no buffers: the context's own thread calls may_send() in its place.
+  // For a thread that gets no buffers: the context's own thread calls may_send() in its place.
   void take_over();
 
   Driven* driven() override { return this; }
@@ -82,7 +82,8 @@ class DatagramPort final : public Numbered, public Driven {
   std::atomic<bool> joins_;           // whether the kernel segments joined datagrams
 };
 
-// Hold the lock of the table of ports over a fork. In the child, forget_datagram_ports() drops those of the parent.
+// Take and release the lock of the table of ports before and after a fork. In the child, forget_datagram_ports() drops
+// the parent's ports and releases it.
 void lock_datagram_ports();
 void unlock_datagram_ports();
 void forget_datagram_ports();

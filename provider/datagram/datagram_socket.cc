@@ -36,8 +36,9 @@ cmsghdr* put(msghdr& message, cmsghdr* at, int level, int type, const Value& val
   return CMSG_NXTHDR(&message, at);
 }
 
-// Fills in the source address, which decides the interface, the fields of the IP header, and the size of each of
-// several datagrams (`each`; 0 for one). A socket for both families takes IPv4 addresses in their mapped form.
+// Fills in the source address, by which the kernel chooses the interface, and the fields of the IP header. If several
+// datagrams are joined, also their size (`each`; 0 for a single one). A socket for both families takes IPv4 addresses
+// in their mapped form.
 void fill_control(msghdr& message, Control& control, const DatagramRoute& route, std::size_t each) {
   control = {};
   message.msg_control = control.octets.data();
@@ -84,8 +85,8 @@ Value value_of(cmsghdr* at) {
   return value;
 }
 
-// Reads the local address that a piece was sent to, the fields of its IP header, and, if it is several datagrams, which
-// then have the same fields, their size. False if the kernel does not report the address.
+// Reads the local address that a piece was sent to and the fields of its IP header. If the piece is several datagrams,
+// all have the same fields, and their size is read as well. False if the kernel does not report the address.
 bool read_control(msghdr& message, IncomingPiece& piece) {
   constexpr std::uint8_t kUsualHopLimit = 64;  // if the kernel does not report it
   IpFields& ip = piece.all.ip;
@@ -129,14 +130,14 @@ struct Closer {
 
 namespace {
 
-// Limits of Linux: UDP_MAX_SEGMENTS before 6.9, and an IPv6 datagram with its header.
+// Limits of Linux for joined datagrams: UDP_MAX_SEGMENTS before 6.9, and octets, which have to fit one IPv6 packet.
 constexpr std::size_t kMostJoined = 64, kLongestJoined = 65000;
 
 bool same_way(const OutgoingDatagram& one, const OutgoingDatagram& other) {
   return one.port == other.port && *one.route == *other.route;
 }
 
-// How many datagrams, from the first one on, can be joined: they have one size, but for the last, which may be shorter.
+// How many datagrams, from the first one on, can be joined: all have one size, except that the last may be shorter.
 std::size_t joinable(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t size = datagrams[0].octets.size();
   std::size_t count = 1, whole = size;

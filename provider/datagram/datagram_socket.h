@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The UDP socket of a port: batches of datagrams to and from the kernel. Addresses are GIDs, IPv4 ones mapped.
 //
-// Datagrams in a row of one size and destination pass most of the kernel as one, if it can do that (UDP segmentation
-// and receive offload, udp(7): UDP_SEGMENT and UDP_GRO). On the wire they are separate as always.
+// Successive datagrams of one size and destination pass most of the kernel as one, if the kernel can do that (UDP
+// segmentation and receive offload, udp(7): UDP_SEGMENT and UDP_GRO). On the wire they are separate as always.
 //
 // Nothing blocks, and no call is a cancellation point of the program's thread. Threads: any number may send; one at a
 // time receives.
@@ -22,7 +22,7 @@ namespace uiw::provider {
 
 constexpr std::size_t kDatagramBatch = 32;
 
-// A call receives up to so many pieces.
+// The number of pieces that a call receives at most.
 constexpr std::size_t kIncomingPieces = 4;
 
 // The path of a datagram: fixed when its work is posted, since the program may destroy its address handle then.
@@ -66,8 +66,9 @@ struct IncomingPiece {
 // Returns the number of datagrams that the kernel has accepted, from the first one on; at most kDatagramBatch are
 // tried. 0 if the socket has no room now. One that the kernel refuses (no route, an address that is gone) counts as
 // accepted: it is lost, as datagrams may be. If the kernel refuses a flow label, since a user of the host has reserved
-// labels, the datagram goes without it. `joins` belongs to the socket: whether the kernel accepts several datagrams as
-// one, first as can_join_datagrams() says; becomes false when the kernel refuses.
+// labels, the datagram goes without it. `joins` belongs to the socket and says whether the kernel accepts several
+// datagrams as one. It begins with the value of can_join_datagrams(), and becomes false when the kernel refuses joined
+// ones.
 std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, std::atomic<bool>& joins);
 
 // Whether this kernel knows UDP_SEGMENT. One that does not would send joined datagrams as one long datagram.
@@ -80,7 +81,8 @@ void want_joined_datagrams(int fd);
 // number of pieces; 0 if there is none.
 std::size_t receive_datagrams(int fd, MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces);
 
-// The UDP port, in host byte order, for datagrams to this number. That of all groups is a setting.
+// The UDP port, in host byte order, for datagrams to this queue pair number; for kMulticastQp that of
+// UIW_MULTICAST_PORT.
 std::uint16_t destination_port(std::uint32_t qp_number);
 
 // Opens a socket for the groups of an interface, which shares their port with other processes; or a negative errno.

@@ -13,8 +13,8 @@
 
 namespace uiw::provider {
 
-// The network header in front of a received datagram, as an adapter for RoCE v2 would have received it. That of IPv6
-// has 40 octets; that of IPv4 has 20, behind 20 zeros.
+// The network header in front of a received datagram, as an adapter for RoCE v2 would have received it. An IPv6 header
+// has 40 octets; an IPv4 header has 20, after 20 zeros.
 constexpr std::size_t kGrhSize = 40;
 using Grh = std::array<std::byte, kGrhSize>;
 
@@ -31,7 +31,7 @@ enum class DatagramDrop : std::uint8_t {
   source,       // it was not sent from the port of its source queue pair
   destination,  // no such queue pair here, or one that does not receive now, or it was sent to another device's address
   qkey,
-  no_receive,  // none is posted, or the next one has no room for it
+  no_receive,  // no receive is posted, or the next one has no room for the datagram
 };
 constexpr PortCounter counter_of(DatagramDrop why) {
   return static_cast<PortCounter>(index_of(PortCounter::dropped_malformed) + static_cast<std::size_t>(why));
