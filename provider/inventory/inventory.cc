@@ -48,8 +48,8 @@ Inventory look_once() {
 
 }  // namespace
 
-// Repeated if a connection has ended meanwhile: if that was after its port's counters were read and before its queue
-// pair was, its traffic would be missing.
+// Looks again if a connection has ended meanwhile. If that was after the counters of its port were read and before its
+// queue pair was, its traffic would be missing.
 Inventory take_inventory() {
   constexpr int kMostLooks = 8;
   Inventory inventory;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a process has: the objects of its devices, and what their ports have counted.
+// The inventory of a process: the objects of its devices, and the counters of their ports.
 //
 // The records go from process to process as they are in memory (inventory_format.h), so they have no pointers and no
 // padding. Each has the index of its device in Inventory::devices. The numbers of domains, queues, regions, contexts
@@ -85,7 +85,7 @@ struct ProcessInventory {
   Inventory inventory;
 };
 
-// Adds its part to the inventory of this process. Called on any thread; it must not wait for "uiw-cm".
+// A function that adds its part to the inventory of this process. Called on any thread; it must not wait for "uiw-cm".
 using InventorySource = void (*)(Inventory&);
 // At most kInventorySources are added, each once, when the library is loaded.
 constexpr unsigned kInventorySources = 4;

@@ -67,8 +67,8 @@ inline std::vector<std::byte> encode_inventory(const Inventory& inventory) {
   return octets;
 }
 
-// Nothing if the octets are no inventory of this release. The other process may be hostile: in the result each record
-// has a valid device, and each text is terminated.
+// Empty if the octets are no inventory of this release. The other process may be hostile, so this makes sure that each
+// record has a valid device and each text is terminated.
 inline std::optional<Inventory> decode_inventory(std::span<const std::byte> octets) {
   InventoryHeader header{};
   if (octets.size() < sizeof header) return std::nullopt;

@@ -87,7 +87,8 @@ struct Name {
 
 std::string prefix_of(uid_t user) { return "uiw-process/" + std::to_string(user) + "/"; }
 
-// Whether this is the user of this process, and no other that a user namespace shows by the same number.
+// Whether this is the user of this process. The number by which a user namespace shows all unknown users does not
+// count.
 bool is_own_user(uid_t user) { return user == ::geteuid() && known_user(user).has_value(); }
 
 // One message with the credentials of its sender: the effective user, which the kernel checks, not the real one.
@@ -156,7 +157,7 @@ class Message {
 
 // ---- Answering -------------------------------------------------------------------------------------------------
 
-// Memory with the inventory of this process; its descriptor, or -1.
+// Makes a memfd with the inventory of this process. Its descriptor, or -1.
 int inventory_memory() {
   const std::vector<std::byte> octets = encode_inventory(take_inventory());
   if (!file_may_have(octets.size())) return -1;
@@ -223,7 +224,7 @@ class Answering final : public CmLoop::Handler {
   const std::string name_;
 };
 
-// How this process answers.
+// The object by which this process answers questions.
 struct Published {
   Mutex mutex;
   std::shared_ptr<Answering> answering UIW_GUARDED_BY(mutex);
@@ -246,7 +247,7 @@ Late& late() {
   return *instance;
 }
 
-// See provider/verbs/fork.h.
+// Created when the library is loaded (see provider/verbs/fork.h).
 [[maybe_unused]] const bool prepared = [] {
   published();
   late();
@@ -359,7 +360,7 @@ void publish_inventory() noexcept {
   }
 }
 
-// The object of the parent is left as it is: its destructor would use the loop, which the fork has renewed.
+// The parent's object is not destroyed, since its destructor would use CmLoop, which begins anew in the child.
 void withdraw_inventory_in_child() {
   Published& own = published();
   assume_held(own.mutex);

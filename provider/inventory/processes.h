@@ -3,9 +3,9 @@
 //
 // A process with an open device has a datagram socket with an abstract name (unix(7)), "uiw-process/USER/PID/RANDOM",
 // with its PID and effective user as its own namespaces number them. A process that asks finds these names in
-// /proc/net/unix, and sends a datagram; the thread "uiw-cm" of the other one answers with a descriptor of memory that
-// has its inventory. The kernel tells each side the user of the other, and both refuse any user but their own. A
-// process that ends leaves nothing behind.
+// /proc/net/unix, and sends a datagram to each. The thread "uiw-cm" of the other process answers with the descriptor of
+// a memfd that has its inventory. The kernel tells each side the user of the other, and both refuse any user but their
+// own. A process that ends leaves nothing behind.
 //
 // Thread-safe.
 #pragma once
@@ -28,8 +28,8 @@ void withdraw_inventory_in_child();
 constexpr std::chrono::milliseconds kAnswerTime{300};
 
 // The inventories of all processes that answer, including this one, in the order of their PIDs. Processes that are
-// stopped or hang are left out; they cost kAnswerTime once a second, and not the next questions of this process within
-// that second. Throws std::bad_alloc.
+// stopped or hang are left out. A call waits kAnswerTime for them; later calls of this process wait only a few
+// milliseconds for them, until a second has passed. Throws std::bad_alloc.
 std::vector<ProcessInventory> ask_processes();
 
 }  // namespace uiw::provider
