@@ -40,7 +40,8 @@ constexpr int kMostLooks = 3;
 
 // These make bare system calls: some of libc's functions are cancellation points or hooked by uiw's preload library.
 
-// By locks of the open file description, which belong to the process and not to a thread.
+// Locks an octet by a lock of the open file description (F_OFD_SETLK of fcntl(2)), which all threads of this process
+// share. 0 or an errno.
 int lock_octet(int fd, off_t at, short type, bool waits) {
   struct flock lock {};
   lock.l_type = type;
@@ -71,8 +72,8 @@ bool ends_with_block(int fd, off_t end) {
           start.length == length);
 }
 
-// The offset of the partial packet that ends at `end`, after all whole blocks; `end` if there is none. A block ended at
-// `known`, unless somebody has emptied the file since then.
+// The offset of a partial packet between the last whole block and `end`; `end` if there is none. `known` is where a
+// block once ended; it is not used if somebody has emptied the file since then.
 off_t begin_of_part(int fd, off_t known, off_t end) {
   off_t at = known <= end && ends_with_block(fd, known) ? known : 0;
   pcapng::BlockStart start{};
@@ -83,7 +84,7 @@ off_t begin_of_part(int fd, off_t known, off_t end) {
   return is_packet ? at : end;
 }
 
-// Writes a few octets in the middle of the file, where pwrite(2) would append.
+// Writes a few octets in the middle of the file. Clears O_APPEND for that, with which pwrite(2) would append.
 bool write_at(int fd, off_t at, const void* octets, std::size_t size) {
   const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
   if (!file_may_have(static_cast<std::uint64_t>(at) + size) || flags < 0 ||
@@ -102,7 +103,8 @@ void skip(int fd, off_t begin, off_t end) {
     if (write_at(fd, end - off_t{sizeof start.length}, &start.length, sizeof start.length))
       write_at(fd, begin, &start, sizeof start);
   } else if (size > 0 && size_of(fd) == end) {
-    // No block is so small. A killed process leaves so little only in front of a page boundary of the file.
+    // These octets are too few for a block. A killed process leaves so few only in front of a page boundary of the
+    // file.
     ::syscall(SYS_ftruncate, fd, begin);
   }
 }
@@ -111,13 +113,14 @@ void skip(int fd, off_t begin, off_t end) {
 // inode. False if that is not possible.
 bool wait_for_writes(int fd) { return ::syscall(SYS_utimensat, fd, nullptr, nullptr, 0) == 0; }
 
-// Turns a partial packet at the end of the file into a block that readers skip. Nothing is done if the file has the
-// size `known`, where a block has ended. Returns the size of the file.
+// Turns a partial packet at the end of the file into a block that readers skip. Does nothing if the file ends at
+// `known`, where a whole block has ended. Returns the size of the file.
 off_t mend_end(int fd, off_t known) {
   off_t end = size_of(fd);
   for (int looks = 0; looks < kMostLooks; ++looks) {
     if (end == known || ends_with_block(fd, end) || !wait_for_writes(fd)) return end;
-    // If the file has grown, another process has written, and has checked the end before.
+    // If the file has grown, another process has written after it has checked this end, so only the new end is of
+    // interest.
     const off_t seen = std::exchange(end, size_of(fd));
     if (end != seen) continue;
     skip(fd, begin_of_part(fd, known, end), end);
@@ -126,7 +129,8 @@ off_t mend_end(int fd, off_t known) {
   return end;
 }
 
-// Writes the start of the file if that is empty. 0, or an errno: EBADMSG if it begins otherwise, or is no regular file.
+// Writes the start of an empty file; of any other file it checks the start. 0, or an errno: EBADMSG if the file begins
+// otherwise, or is no regular file.
 int write_start(int fd) noexcept try {
   const std::vector<std::byte> start = pcapng::encode_start(std::string("uiw ") + kVersion, kComment);
   struct stat st {};
@@ -181,7 +185,7 @@ int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexce
   return error;
 }
 
-// The block is in block_.
+// Writes the `size` octets of block_.
 int CaptureBlocks::write(std::size_t size) {
   const off_t known = known_;
   off_t end = mend_end(fd_, known);
@@ -195,9 +199,9 @@ int CaptureBlocks::write(std::size_t size) {
   known_ = ::lseek(fd_, 0, SEEK_CUR);
   const off_t begin = known_ - off_t{written};
   const bool whole = static_cast<std::size_t>(written) == size;
-  // This write may have waited for that of a process that was killed meanwhile.
+  // This write may have waited for the write of another process, which was killed and left a partial block.
   const bool behind_part = begin != end && !ends_with_block(fd_, begin);
-  // Nothing is repaired on file systems that do not tell where O_APPEND has put the block.
+  // Mends only if the file system has told at which offset O_APPEND has put the block.
   if ((behind_part || !whole) && is_own(begin, static_cast<std::size_t>(written))) {
     if (behind_part) skip(fd_, begin_of_part(fd_, known, begin), begin);
     if (!whole) skip(fd_, begin, known_);

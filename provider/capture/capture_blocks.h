@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A file of pcapng blocks to which any number of processes append: each writes a whole block by one call of write(2),
-// and Linux does not mix these.
+// and Linux does not interleave these writes.
 //
 // A process that is killed while it writes leaves a partial block, behind which nothing could be read. So the end of
 // the file is checked before each block, unless nobody else has written, and a partial block is turned in place into
@@ -54,8 +54,9 @@ class CaptureBlocks {
   Mutex mutex_;
   // Where the last block of this object has ended: the size of the file if nobody else has written.
   off_t known_ UIW_GUARDED_BY(mutex_) = 0;
-  // The block that is written. A write that a signal ends early has written up to the end of a page, of the file or of
-  // its source. As this is aligned to pages, what is left of a block is a multiple of four octets in either case.
+  // The block that is being written, aligned to pages. A write that a signal ends early has written up to the end of a
+  // page, of the file or of this array, so the part of a block that it leaves is a multiple of four octets in either
+  // case.
   alignas(4096) std::array<std::byte, kMostBlock> block_ UIW_GUARDED_BY(mutex_);
 };
 

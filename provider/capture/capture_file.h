@@ -29,8 +29,8 @@ class CaptureFile {
   // The file of this process. Null if nothing is captured, or capturing has ended.
   static CaptureFile* get() noexcept;
 
-  // Claims a connection: if both ends are captured into one file, one of them is enough. False if the other end has
-  // claimed it. `connection` is the same number at both ends. release() follows if it was true.
+  // Claims a connection for this end, since one end is enough if both are captured into one file. False if the other
+  // end has claimed it. `connection` is the same number at both ends. A claim that has succeeded ends by release().
   bool claim(std::uint64_t connection) noexcept;
   void release(std::uint64_t connection) noexcept;
 
@@ -43,7 +43,7 @@ class CaptureFile {
   static CaptureFile* open() noexcept;
 
   CaptureBlocks blocks_;
-  const int process_;  // the one that has opened it: locks of a file belong to an open file description
+  const int process_;  // the process that has opened the file, and has its locks
   std::atomic<bool> broken_{false};
   Mutex mutex_;
   std::vector<std::uint64_t> claimed_ UIW_GUARDED_BY(mutex_);

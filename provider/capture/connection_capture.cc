@@ -91,7 +91,7 @@ class ConnectionCapture final : public StreamTap {
   static constexpr std::size_t kMostPieces = 64;
   static_assert(sizeof(pcapng::PacketStart) + kMostSegmentHeaders + kMostSegmentPayload + sizeof(pcapng::PacketEnd) <=
                 CaptureBlocks::kMostBlock);
-  // A direction that carries nothing acknowledges after at most so many octets.
+  // The number of octets after which a direction that carries nothing is shown with an acknowledgement.
   static constexpr std::size_t kAcknowledged = 1024 * 1024;
 
   struct Sender {
@@ -106,7 +106,7 @@ class ConnectionCapture final : public StreamTap {
   }
   Sender& end_of(Direction direction) UIW_REQUIRES(mutex_) { return ends_[direction == Direction::sent ? 0 : 1]; }
 
-  // `size` octets in `payload`.
+  // Writes a segment with the `size` octets of `payload`, and advances the sequence numbers.
   void write(Direction direction, unsigned flags, std::span<const iovec> payload, std::size_t size)
       UIW_REQUIRES(mutex_) {
     Sender& from = end_of(direction);

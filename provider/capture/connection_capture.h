@@ -11,8 +11,8 @@
 
 namespace uiw::provider {
 
-// The tap of a new connection, from or to this process. Null if nothing is captured, or the other end, which is
-// captured into the same file, has come first. A full disk or a lack of memory ends the capture and not the connection.
+// The tap of a new connection, from or to this process. Null if nothing is captured, or if the other end is captured
+// into the same file and has come first. A full disk or a lack of memory ends the capture and not the connection.
 std::unique_ptr<StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
                                               bool calls) noexcept;
 

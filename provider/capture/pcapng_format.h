@@ -98,7 +98,7 @@ inline std::vector<std::byte> encode_start(std::string_view application, std::st
   return start;
 }
 
-// What surrounds the octets of a packet in the file. `captured` of its `size` octets are there.
+// The block of a packet up to the packet's octets. The file has `captured` of its `size` octets.
 struct PacketStart {
   std::uint32_t type = kEnhancedPacket;
   std::uint32_t block_length;
@@ -110,8 +110,8 @@ struct PacketStart {
 };
 static_assert(sizeof(PacketStart) == 28);
 
-// The padding, the options and the length again. What follows the padding has a fixed size, so it is the end of an
-// array whose first octets may be left out.
+// The block of a packet behind the packet's octets: padding, options and the length again. All but the padding has a
+// fixed size, so it is the end of an array, of which as many octets in front are left out as no padding is needed.
 class PacketEnd {
  public:
   PacketEnd(std::size_t captured, Way way, std::uint32_t block_length)

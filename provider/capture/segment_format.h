@@ -83,7 +83,7 @@ inline std::uint16_t internet_checksum(std::span<const std::byte> octets) {
 
 }  // namespace detail
 
-// Returns the number of octets: the headers of IP and TCP.
+// Writes the headers of IP and TCP. Returns the number of their octets.
 inline std::size_t encode_headers(const Segment& segment, std::span<std::byte, kMostSegmentHeaders> to) {
   constexpr std::uint8_t kTcp = 6, kHopLimit = 64;
   constexpr std::uint64_t kWindowScale = 0x01'03'03'0e;  // NOP and window scale 14, so that the window is never full
