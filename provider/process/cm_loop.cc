@@ -124,7 +124,7 @@ void CmLoop::append(Queue& queue, std::shared_ptr<Task> task) {
   wake();
 }
 
-// The first task; the queue is not empty.
+// Removes the first task and returns it. The queue must not be empty.
 std::shared_ptr<CmLoop::Task> CmLoop::Queue::take() {
   std::shared_ptr<Task> task = std::move(first);
   first = std::move(task->next_);
@@ -159,7 +159,7 @@ CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void(
   ensure_thread();  // the result is ignored: the caller needs the thread for other things too, and fails there
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
-  // An earlier timer wakes the thread in time anyway.
+  // Otherwise an earlier timer wakes the thread, which then sees this one in time.
   if (made == timers_.begin()) wake();
   return timer;
 }
@@ -256,8 +256,8 @@ std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
   return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
 }
 
-// Runs everything that is due, one after the other. Each is removed before it runs, and is not tried again if it runs
-// out of memory.
+// Runs the posted tasks and the timers that are due, one after the other. Each is removed before it runs, so it is not
+// tried again if it runs out of memory.
 void CmLoop::run_due() {
   for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
     std::function<void()> function;
@@ -308,8 +308,8 @@ void CmLoop::serve(const epoll_event* events, int count) {
 }
 
 // Each turn serves all descriptors that are ready when it begins, then runs what is posted and the timers that are due,
-// and then the tasks that post_behind() had queued before the turn. So a timer never expires before octets are read
-// that came in time, however long the thread had to wait for a processor.
+// and then the tasks that post_behind() had queued before the turn. So octets that came in time are read before a timer
+// expires, however long the thread had to wait for a processor.
 void CmLoop::run() {
   std::shared_ptr<Handler> links;
   carry_out([&] {
@@ -341,7 +341,7 @@ void CmLoop::run() {
 
 // Recovers after the program has closed our descriptors without the guard's noticing: nothing is watched any more.
 // Timers and posted tasks need no descriptor and go on, even if no new descriptors can be created. False if there is
-// nothing to do; the next request starts another thread.
+// nothing to do: then the thread ends, and the next request starts another one.
 bool CmLoop::begin_anew() {
   UniqueLock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;

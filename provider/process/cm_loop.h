@@ -32,7 +32,8 @@ class CmLoop {
    public:
     virtual ~Handler() = default;
     virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread
-    // Whether the end of the process is to wait. Called by any thread, with the lock of the loop held.
+    // Whether the process must not end yet because of this handler. Called by any thread, with the lock of the loop
+    // held.
     virtual bool keeps_process() const { return false; }
     // In the child of a fork: closes the child's copy of the descriptor, if what it names is to end with the parent.
     virtual void abandon() {}
@@ -89,7 +90,7 @@ class CmLoop {
   // Posts a task. If the thread cannot be started now, the task runs as soon as it can.
   void post(std::shared_ptr<Task> task) noexcept;
   // As post(), but the task runs after every descriptor that is ready now has been served, and after all that was
-  // posted until then. So its events come after theirs.
+  // posted until then. So the events that it reports come after theirs.
   void post_behind(std::shared_ptr<Task> task) noexcept;
 
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
@@ -107,7 +108,7 @@ class CmLoop {
   // Whether a handler delays the end of the process. True also if the lock of the loop is taken, perhaps by the caller.
   bool keeps_process();
 
-  // Hold the lock over a fork. The child starts with an empty loop.
+  // Take and release the lock before and after a fork. The child starts with an empty loop.
   void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
   void unlock_after_fork() UIW_RELEASE(mutex_) { mutex_.unlock(); }
   void after_fork_in_child() UIW_RELEASE(mutex_);

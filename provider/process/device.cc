@@ -82,8 +82,8 @@ struct KnownTable {
   unsigned ifindex = 0;
   std::vector<Entry> entries;
 
-  // An address that comes back gets its index again. A new address takes the first empty index, but not one of a
-  // link-local address, which is only away while the interface is down.
+  // An address that comes back gets its old index. A new address takes the first empty index that is not that of a
+  // link-local address, since these are absent only while the interface is down.
   void merge(const std::vector<Gid>& addresses) {
     for (Entry& entry : entries)
       entry.present = std::find(addresses.begin(), addresses.end(), entry.gid) != addresses.end();
@@ -107,7 +107,7 @@ struct KnownTable {
 
 constinit TableMutex g_libnl;
 
-// By the names of the devices.
+// The keys are the names of the devices.
 Immortal<std::map<std::string, KnownTable>> known_tables UIW_GUARDED_BY(g_libnl);
 
 // At the end of a process, libnl's destructor forgets the address families of links while other threads still run, and
@@ -123,7 +123,7 @@ constinit std::atomic<bool> at_end{false};
   }
 }
 
-// Nothing if the kernel cannot be asked.
+// The devices as they are now, or nullopt if the kernel cannot be asked.
 std::optional<std::vector<DeviceInfo>> read_devices() {
   std::vector<DeviceInfo> devices;
   const LockGuard lock(g_libnl);
@@ -207,7 +207,7 @@ bool look_again(DeviceInfo& device) {
   return false;
 }
 
-// Sandboxes that are no Linux, such as gVisor, know IFF_RUNNING alone.
+// Either flag will do, since sandboxes that are not Linux, such as gVisor, know only IFF_RUNNING.
 bool is_active(unsigned flags) { return (flags & IFF_UP) != 0 && (flags & (kLowerUp | IFF_RUNNING)) != 0; }
 
 Gid gid_of_address(int family, const void* octets) {

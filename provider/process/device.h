@@ -51,7 +51,7 @@ UIW_API std::vector<DeviceInfo> enumerate_devices();
 bool look_again(DeviceInfo& device);
 
 // libnl has locks of its own, which cannot be repaired in the child of a fork. So this lock is held wherever libnl is
-// used, and over a fork. Only messages and attributes in memory need none.
+// used, and over a fork. Only libnl's functions for messages and attributes in memory are called without it.
 TableMutex& libnl_mutex();
 void lock_interfaces();
 void unlock_interfaces();

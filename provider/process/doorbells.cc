@@ -63,7 +63,8 @@ std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
   return Peer{{of_page.st_dev, of_page.st_ino}, {of_socket.st_dev, of_socket.st_ino}, {}};
 }
 
-// Checks the socket again: the program may have closed it without the guard's noticing.
+// The doorbell that is known for this peer, or null. Checks its socket again, since the program may have closed it
+// without the guard's noticing.
 std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   const LockGuard lock(mutex_);
   std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The doorbells of this process: one page of them (base/stream/doorbell_page.h), made for the first stream in shared
-// memory. The list of an engine's queue pairs takes words of it. Also knows the doorbells of peers: all streams to one
-// context of a peer share one. Thread-safe; nothing throws.
+// The doorbells of this process: the words of one page (base/stream/doorbell_page.h), which is made for the first
+// stream in shared memory. The list of an engine's queue pairs takes words of the page. Also keeps the doorbells of
+// peers: all streams to one context of a peer share a doorbell. Thread-safe; nothing throws.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +24,7 @@ class Doorbells {
  public:
   static Doorbells& of_process();
 
-  // The descriptor of the page, for peers; it stays this object's. -1 if there is none.
+  // The descriptor of the page, for peers; this object owns it. -1 if there is none.
   int descriptor();
   // Takes a word of the page until give_back(), and returns its number. Nothing if no word is free.
   std::optional<std::size_t> take();
@@ -39,8 +39,8 @@ class Doorbells {
   void after_fork_in_child();
 
  private:
-  // The doorbell of one context of a peer, identified by the files of its two descriptors. Both have to match: a peer
-  // may pass on a descriptor that it has got from another one.
+  // The doorbell of one context of a peer, identified by the files of its two descriptors. Both have to match, since a
+  // peer may pass on a descriptor that it has got from another peer.
   struct Peer {
     using File = std::pair<dev_t, ino_t>;
 

@@ -36,11 +36,11 @@ class EndWatch;
 
 struct Inheritance {
   TableMutex mutex;
-  std::vector<Ancestor> ancestors UIW_GUARDED_BY(mutex);  // those whose end this process has not acted on
+  std::vector<Ancestor> ancestors UIW_GUARDED_BY(mutex);  // those from which this process may still inherit
   int read_end UIW_GUARDED_BY(mutex) = -1, write_end UIW_GUARDED_BY(mutex) = -1;
-  unsigned lost_before UIW_GUARDED_BY(mutex) = 0;  // what was made in earlier generations belongs to another process
+  unsigned lost_before UIW_GUARDED_BY(mutex) = 0;  // what is of a generation below this cannot be inherited
   std::vector<std::function<void()>> waiting UIW_GUARDED_BY(mutex);
-  std::shared_ptr<EndWatch> watch UIW_GUARDED_BY(mutex);  // while some of them wait
+  std::shared_ptr<EndWatch> watch UIW_GUARDED_BY(mutex);  // while functions wait
 };
 Inheritance& state() {
   static Immortal<Inheritance> instance;
@@ -54,10 +54,11 @@ ino_t inode_of(int fd) {
 
 bool has_ended(const Ancestor& ancestor) { return (events_of(ancestor.pipe, 0) & POLLHUP) != 0; }
 
-// Whether its octet is still there.
+// Whether its octet is still in the pipe, so that no process is its heir yet.
 bool has_no_heir(const Ancestor& ancestor) { return (events_of(ancestor.pipe, POLLIN) & POLLIN) != 0; }
 
-// Drops pipes that the program has closed: their numbers may be files of its own by now.
+// Drops pipes that the program has closed, since their numbers may be files of its own by now. Nothing can be inherited
+// from these ancestors any more.
 void drop_closed(Inheritance& own) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&own](const Ancestor& ancestor) {
     assume_held(own.mutex);
@@ -96,7 +97,7 @@ bool have_ended(const Inheritance& own, unsigned generation) UIW_REQUIRES(own.mu
   });
 }
 
-// Tries to become the heir.
+// Tries to become the heir: reads the octets of all ancestors that had what was made in this generation.
 void succeed(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&](const Ancestor& ancestor) {
     assume_held(own.mutex);
@@ -125,7 +126,7 @@ void make_pipe(Inheritance& own) UIW_REQUIRES(own.mutex) {
     if (*end >= 0) close_descriptor(std::exchange(*end, -1));
 }
 
-// `self` says that this process may become the heir.
+// The answer of prospect_of(): `self` if this process may become the heir.
 Owner prospect(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   drop_closed(own);
   if (generation < own.lost_before) return Owner::other;
@@ -144,7 +145,7 @@ Owner owner_of(unsigned generation) {
   const LockGuard lock(own.mutex);
   const Owner found = prospect(own, generation);
   if (found == Owner::ancestor || generation < own.lost_before) return found;
-  succeed(own, generation);  // of several children one reads the octet
+  succeed(own, generation);  // of several children only one reads the octet
   return generation < own.lost_before ? Owner::other : Owner::self;
 }
 
@@ -165,7 +166,7 @@ int when_ancestors_end(std::function<void()> function) {
   auto watch = std::make_shared<EndWatch>();
   for (const Ancestor& ancestor : own.ancestors) {
     if (has_ended(ancestor)) continue;
-    // The hang-up is always reported; the octet is not to be.
+    // No event is asked for: epoll reports the hang-up in any case, and is not to report the octet.
     if (const int error = CmLoop::instance().watch(ancestor.pipe, 0, watch); error != 0) {
       for (const Ancestor& watched : own.ancestors) CmLoop::instance().unwatch(watched.pipe);
       own.waiting.pop_back();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // What the child of a fork inherits from its parent, and when.
 //
-// In the kernel, parent and child share the files of devices and of rdma_cm. Here all of that is memory, of which the
-// child has a copy as of the fork, while the parent goes on with its own. So what was the parent's stays the parent's
-// as long as that lives. When it has ended, or has executed another program, the first of its children that uses what
-// it left is the heir; that is what daemon(3) needs. The others never get it.
+// With the kernel's adapters, the parent and the child of a fork share the open files of devices and of rdma_cm. Here
+// these are memory: the child has a copy as of the fork, while the parent goes on with its own. So what was the
+// parent's stays the parent's as long as the parent lives. When it has ended, or has executed another program, its
+// first child that uses what it left becomes the heir, as daemon(3) needs. The other children never get it.
 //
-// A process that forks holds the write end of a pipe with one octet in it. Its children have the read end only, so the
-// pipe ends with the parent, and the child that reads the octet is the heir. A child of a child has the pipes of all
-// its ancestors; it can inherit from one of them when this one and all ancestors after it have ended.
+// A process that forks holds the write end of a pipe with one octet in it. Its children have only the read end, so the
+// pipe hangs up when the parent ends, and the child that reads the octet is the heir. A child of a child has the pipes
+// of all its ancestors. It can inherit from an ancestor when that one and all ancestors after it have ended.
 //
 // "Generation" is the fork_generation() in which something was made. Thread-safe.
 #pragma once

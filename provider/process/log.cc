@@ -44,7 +44,7 @@ void tell_of(const char* path, int error) {
   say_once(Cause::log, "the log %s cannot be written: %s", path, why);
 }
 
-// By bare system calls: some of libc's functions are cancellation points or hooked by uiw's preload library.
+// Uses bare system calls: some of libc's functions are cancellation points or hooked by uiw's preload library.
 void append(const char* path, const char* line, std::size_t size) {
   // O_NONBLOCK: opening a FIFO that nobody reads would block.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;

@@ -18,10 +18,11 @@ namespace uiw::provider {
 // Whether events of this level are logged. To be asked first if the arguments are expensive.
 inline bool logs(LogLevel level) { return settings().values.log_level >= level; }
 
-// Appends a line: the time in UTC, the process id, and the text, of which at most about 900 octets are kept. Nothing if
-// logs(level) is false. The file is opened for each line, so that no descriptor is kept that the program might close;
-// standard error is written only while it is the file that it was when the library was loaded. Keeps errno.
-// Thread-safe; takes no lock, allocates nothing, and is no cancellation point; blocks as write(2) on that file does.
+// Appends a line: the time in UTC, the process id, and the text, of which at most about 900 octets are kept. Does
+// nothing if logs(level) is false. The file is opened for each line, so that no descriptor is kept that the program
+// might close; standard error is written only while it is the file that it was when the library was loaded. Keeps
+// errno. Thread-safe; takes no lock, allocates nothing, and is no cancellation point; blocks as write(2) on that file
+// does.
 __attribute__((format(printf, 2, 3))) UIW_API void log_event(LogLevel level, const char* format, ...);
 
 // Added to the reason why a peer has given up a start-up in which this end asks for markers (UIW_MARKERS).

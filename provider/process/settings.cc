@@ -58,8 +58,8 @@ bool apply_completion(const std::string& value, Settings& settings) {
   return choose(value, {{"auto", automatic}, {"local", local}, {"remote", remote}}, settings.completion);
 }
 
-// Names of files below /sys/class/infiniband. Devices whose names begin with "rxe" would get another provider, which
-// knows its devices by name.
+// Whether a device may have this name, which becomes a file name below /sys/class/infiniband. A name that begins with
+// "rxe" would get another provider, which knows its devices by name.
 bool is_device_name(const std::string& name) {
   constexpr std::size_t kMost = 63;  // IBV_SYSFS_NAME_MAX with its null octet is 64
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";

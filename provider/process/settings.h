@@ -18,8 +18,8 @@ enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
 // Which side may send first on an rdma_cm connection whose initiator asks for no peer-to-peer mode (RFC 6581 section
-// 9.2). RFC 5044 section 7.1.2 says the initiator; other responders also send once their reply has arrived, and
-// programs in which the server speaks first would wait for ever.
+// 9.2). RFC 5044 section 7.1.2 allows only the initiator to do so. But the responders of other implementations also
+// send once their reply has arrived; without that, programs in which the server speaks first would wait for ever.
 enum class FirstMessage { any, initiator };
 
 // How much is logged (provider/process/log.h). Each level includes those before it.
@@ -58,7 +58,7 @@ struct Settings {
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;  // UIW_RUNTIME_DIR: the directory of the sysfs tree; empty: chosen automatically
   std::string log;          // UIW_LOG: an absolute path, kLogToStandardError, or empty: nothing is logged
-  // UIW_LOG_LEVEL, and none if `log` is empty
+  // UIW_LOG_LEVEL; LogLevel::none if `log` is empty
   LogLevel log_level = LogLevel::none;
   FaultPlan faults;       // UIW_FAULT: injected faults
   std::string capture;    // UIW_CAPTURE: an absolute path, or empty: nothing is captured

@@ -62,12 +62,12 @@ constexpr Name kErrors[] = {
     {"ENOSPC", ENOSPC}, {"ENOTTY", ENOTTY}, {"EOPNOTSUPP", EOPNOTSUPP}, {"ETIMEDOUT", ETIMEDOUT}, {"EPERM", EPERM},
 };
 
-// Signals that uiw may use where the program does not.
+// Signals that a rule may name if the program does not use them.
 constexpr Name kSignals[] = {
     {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"HUP", SIGHUP}, {"WINCH", SIGWINCH}, {"URG", SIGURG}, {"PWR", SIGPWR},
 };
 
-// The operations of libibverbs' table.
+// The calls that a rule may name: the operations in libibverbs' table.
 constexpr const char* kCalls[] = {
     "advise_mr",       "alloc_dm",      "alloc_dmah",      "alloc_mw",      "alloc_null_mr",    "alloc_parent_domain",
     "alloc_pd",        "alloc_td",      "attach_mcast",    "create_ah",     "create_cq",        "create_cq_ex",
@@ -128,8 +128,8 @@ bool parse_time(std::string_view text, FaultRule& rule) {
   return number(text, 1, ~std::uint64_t{0}, rule.number);
 }
 
-// Parses the part behind "=" of a rule; `name` is the part before it. False if it is wrong. `known` is false if there
-// is no such name.
+// Parses the part behind "=" of a rule; `name` is the part before it. False if the value is wrong. `known` becomes
+// false if there is no such name.
 bool parse_value(const std::string& name, std::string_view value, FaultRule& rule, bool& known) {
   std::optional<int> found;
   known = true;
@@ -154,7 +154,8 @@ bool parse_value(const std::string& name, std::string_view value, FaultRule& rul
   return found.has_value();
 }
 
-// The part of `text` before the first `separator`, and what is behind it; all of it where there is no separator.
+// The part of `text` before the first `separator`, and the part behind it. Without a separator `first` is all of
+// `text`.
 struct Parts {
   Parts(std::string_view text, char separator)
       : first(text.begin(), std::find(text.begin(), text.end(), separator)), separated(first.size() < text.size()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The faults that a user injects by UIW_FAULT, as they are written:
+// The syntax of UIW_FAULT, by which a user injects faults:
 //
 //   RULE[,RULE...]     RULE: WHAT[@WHEN], or seed=NUMBER
 //
@@ -29,7 +29,7 @@ enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, de
 enum class FaultTime : std::uint8_t {
   once,    // the operation `number`
   from,    // that one and all later ones
-  every,   // each that is a multiple of `number`
+  every,   // each operation whose number is a multiple of `number`
   random,  // each with a chance of 1 in `number`, by the seed
   signal,  // the next one after each signal of this number
 };

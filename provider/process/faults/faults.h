@@ -23,9 +23,9 @@ class Faults {
   // Null unless faults were asked for.
   static Faults* active() { return active_.load(std::memory_order_acquire); }
 
-  // Begins, if UIW_FAULT asks for faults. Called when a device is opened; calls after the first do nothing.
-  // `everywhere` is called on the thread "uiw-cm" for a lost connection or an event that is due at a signal, without
-  // any operation. 0 or an errno.
+  // Makes the object if UIW_FAULT asks for faults. Called when a device is opened; calls after the first do nothing.
+  // `everywhere` is called on the thread "uiw-cm" when a signal makes a lost connection or an event due, since these do
+  // not wait for an operation. 0 or an errno.
   static int begin(std::function<void(const FaultRule&)> everywhere);
 
   // Counts an operation for the rules of this kind; for FaultKind::call, for those that name this `call`. Returns the

@@ -56,7 +56,7 @@ void note_address(nlmsghdr* header) {
   tell(news);
 }
 
-// Sets `no_memory` if an observer had none. An exception must not pass through libnl.
+// Handles a message. Sets `no_memory` if an observer ran out of memory, since an exception must not pass through libnl.
 int note(nl_msg* message, void* no_memory) noexcept {
   nlmsghdr* header = nlmsg_hdr(message);
   try {

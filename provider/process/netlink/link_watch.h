@@ -21,8 +21,9 @@ struct InterfaceNews {
 };
 
 // `observer` is called on the thread "uiw-cm" for all that happens from here on, as long as the process lives. After
-// `missed` anything may have happened: the observer has to find the current state itself. Each observer gets it once at
-// the start. Thread-safe. At most kInterfaceObservers functions; one that is known already is called once.
+// `missed` anything may have happened: the observer has to find the current state itself. Each observer gets `missed`
+// once at the start. Thread-safe. At most kInterfaceObservers functions; a function that is passed twice is called
+// once.
 constexpr std::size_t kInterfaceObservers = 4;
 using InterfaceObserver = void (*)(const InterfaceNews& news);
 void observe_interfaces(InterfaceObserver observer);

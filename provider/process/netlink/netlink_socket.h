@@ -14,8 +14,8 @@ namespace uiw::provider {
 // Creates a socket; `family` is NETLINK_ROUTE for links, addresses and routes. -1 with errno.
 inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
-  // The kernel answers while the request is sent. But libnl also waits for the answer to a request that the kernel has
-  // refused for lack of memory, and without this timeout for ever.
+  // The kernel answers before the call that sends a request returns. But if it has refused a request for lack of
+  // memory, libnl still waits for an answer, and would do so for ever without this timeout.
   const timeval patience{1, 0};
   if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   return fd;

@@ -48,7 +48,7 @@ class Listed {
   }
   // The lock of the list, held while an object changes what for_each() reads.
   static TableMutex& mutex() UIW_RETURN_CAPABILITY(mutex_) { return mutex_; }
-  // Hold the lock over a fork.
+  // Take and release the lock before and after a fork.
   static void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
   static void unlock_after_fork() UIW_RELEASE(mutex_) { mutex_.unlock(); }
 

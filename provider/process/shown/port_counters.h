@@ -25,7 +25,7 @@ enum class PortCounter : std::uint8_t {
   refused,        // calls of rdma_cm that this end or the peer has refused
   terminates_sent,
   terminates_received,
-  answers_dropped,   // octets that a peer has put into an answer that should have none
+  answers_dropped,   // octets that a peer has sent in answer to an RDMA Read of no octets
   rnr_waits,         // a message has arrived, and no receive was posted
   rnr_exceeded,      // posted work has failed with IBV_WC_RNR_RETRY_EXC_ERR
   retries_exceeded,  // ... with IBV_WC_RETRY_EXC_ERR
@@ -68,11 +68,11 @@ class PortCounters {
 // The counters of the device with this name; made when they are first asked for, and never destroyed. Throws
 // std::bad_alloc.
 PortCounters& port_counters(std::string_view device);
-// The next counters: the first ones after null, and null after the last.
+// The counters after `before` in the list, or the first ones if `before` is null. Null after the last.
 const PortCounters* next_port_counters(const PortCounters* before);
 // How often counts of a connection have been added here so far.
 inline std::atomic<std::uint64_t> counted_connections{0};
-// In the child of a fork.
+// In the child of a fork: sets all counters to zero.
 void forget_port_counters();
 
 }  // namespace uiw::provider
