@@ -125,8 +125,8 @@ void abi_child_waits() {
   }
 }
 
-// Whether a read that a signal handler has interrupted is restarted. It is not known which handler has run, so all must
-// have SA_RESTART.
+// Whether a read that a signal handler has interrupted is restarted. Which handler has run is unknown, so the read is
+// restarted only if all have SA_RESTART.
 bool handlers_restart() {
   for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     struct sigaction action {};
@@ -138,7 +138,7 @@ bool handlers_restart() {
 }
 
 long abi_read_event(int fd, void* to, std::size_t size) {
-  ::pthread_testcancel();  // as read() does, also where there is an event
+  ::pthread_testcancel();  // as read() does, even if there is an event
   for (;;) {
     const ssize_t n = provider::read_completion_event(fd, to, size);
     if (n != -EINTR || !handlers_restart()) return n;

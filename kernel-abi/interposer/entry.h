@@ -17,13 +17,13 @@ extern "C" {
 enum UiwObjectKind {
   UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null (uverbs_node.h)
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
-  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the interposer reports its close, and reads
+  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the library carries out its reads and is told of its close
   UIW_OBJECT_INTERNAL = 4,   // a descriptor of the library, which the program does not know (base/descriptor.h)
   UIW_OBJECT_NETLINK = 5,    // a socket in place of one of NETLINK_RDMA; all its state is in the kernel's socket
-  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel, whose descriptor is in place of a serial number
+  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel; its serial number is the channel's descriptor
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
-enum { UIW_MOST_POLLED = 64 };  // descriptors in a poll() that wait_in_poll() may carry out
+enum { UIW_MOST_POLLED = 64 };  // the most descriptors for which wait_in_poll() carries out a poll()
 
 // Functions of the interposer. All are thread-safe; those about signals may be called in signal handlers.
 struct UiwHost {
@@ -31,7 +31,7 @@ struct UiwHost {
   uint64_t (*lookup)(int fd);
   // Associates `fd` with `object`. 0 or an errno (EMFILE: the number is beyond the table).
   int (*attach)(int fd, uint64_t object);
-  // Begins and ends the protection of a descriptor against the program: for its calls the number is not open.
+  // Begin and end the protection of a descriptor: while it lasts, the program's calls cannot close or replace it.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
   // Bracket the time in which the calling thread makes or closes unprotected descriptors (base/descriptor.h).
@@ -51,9 +51,9 @@ struct UiwKernelAbi {
   // The directory with class/ and dev/, or NULL if there is no device. `rescan` lists the interfaces again. The string
   // is never freed.
   const char* (*root)(int rescan);
-  // Opens the device node with this file name ("uverbs0", "rdma_cm"). Returns a new descriptor and its object; -ENXIO
-  // if the node does not belong to uiw; or another negative errno. With a path in the tree ("./class/infiniband/...")
-  // of a port's file whose content changes, opens the current content, without an object; -ENXIO for other paths.
+  // Opens the device node with this file name ("uverbs0", "rdma_cm"), or, given a path in the tree
+  // ("./class/infiniband/..."), the current content of a port's file whose content changes. Returns a new descriptor,
+  // and for a node its object; -ENXIO if uiw has no such node or file; or another negative errno.
   int (*open)(const char* node, int flags, uint64_t* object);
   // write() on a descriptor of uiw, and all kinds of send() on a socket: the number of octets taken, or a negative
   // errno.
@@ -63,32 +63,31 @@ struct UiwKernelAbi {
   // `fd` does not refer to the object any more; called before the descriptor is closed.
   void (*release)(uint64_t object, int fd);
 
-  // The program's calls that concern SIGSEGV and SIGBUS: sigaction() for one of them; pthread_sigmask(); a call that
-  // completes the result of sigpending(); and two calls around the creation of a thread, where the result of the first
-  // is passed to the second.
+  // Carry out the program's calls that concern SIGSEGV and SIGBUS: sigaction() for one of them, and pthread_sigmask().
+  // add_pending() completes the result of sigpending(). close_faults() and reopen_faults() are called before and after
+  // a thread is created; the second gets the result of the first.
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   void (*add_pending)(sigset_t* pending);
   unsigned (*close_faults)();
   void (*reopen_faults)(unsigned closed);
 
-  // To be called when the kernel has refused this port (host byte order) to a TCP socket of the program, or with
-  // `datagrams` to a UDP socket. 1 if an RDMA listener or a bound rdma_cm id had it, which has another port now; else
-  // 0.
+  // Frees a port (host byte order) that the kernel has refused to a TCP socket of the program, or with `datagrams` to a
+  // UDP socket: an RDMA listener or a bound rdma_cm id that has it moves to another port. 1 if one did, else 0.
   int (*give_way)(uint16_t port, int datagrams);
 
   // ioctl(RDMA_VERBS_IOCTL) on a descriptor of uverbs. 0 or a negative errno; -ENOTTY for unknown methods.
   int (*control)(uint64_t object, int fd, void* argument);
 
-  // To be called in the child of a fork that has inherited a descriptor of rdma_cm, when it waits for descriptors,
-  // perhaps for that one.
+  // To be called in the child of a fork that has inherited a descriptor of rdma_cm, before it first waits in poll() or
+  // the like: it may be waiting for that descriptor (hooks/waits.cc).
   void (*child_waits)();
 
   // read() on a completion channel: takes an event, and waits for one if the descriptor blocks. The number of octets,
-  // or a negative errno: -EAGAIN if the program's own call is to be made. A cancellation point.
+  // or a negative errno: -EAGAIN if the interposer is to make the call itself. A cancellation point.
   long (*read_event)(int fd, void* to, size_t size);
-  // epoll_pwait() and ppoll() with a completion channel among their descriptors: their result, or a negative errno as
-  // for read_event().
+  // Carry out epoll_pwait() and ppoll() with a completion channel among their descriptors. Return what these return, or
+  // a negative errno as read_event() does.
   int (*wait_in_set)(int set, int channel, struct epoll_event* events, int most, int milliseconds,
                      const sigset_t* mask);
   int (*wait_in_poll)(struct pollfd* fds, size_t count, int channel, const struct timespec* timeout,

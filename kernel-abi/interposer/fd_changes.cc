@@ -10,12 +10,12 @@ namespace uiw::kernel_abi {
 
 namespace {
 
-// One of the two sides. Each announces itself before it looks for the other, in sequentially consistent order, so that
-// at least one sees the other.
+// The counters of one side. A thread increments its own `open` before it reads that of the other side, both in
+// sequentially consistent order; so if both sides begin at the same time, at least one sees the other.
 struct Side {
-  std::atomic<unsigned> open{0};   // begun and not ended
-  std::atomic<unsigned> ended{0};  // ended so far
-  std::atomic<unsigned> vain{0};   // 1 + `ended` at the last timeout: until one more ends, nobody waits
+  std::atomic<unsigned> open{0};   // how many are begun and not ended
+  std::atomic<unsigned> ended{0};  // how many have ended so far
+  std::atomic<unsigned> vain{0};   // 1 + `ended` at the last timeout: nobody waits until `ended` grows
 
   void begin() { open.fetch_add(1); }
   void end() {
@@ -24,12 +24,12 @@ struct Side {
   }
 };
 Side g_changes, g_closings;
-// This thread's own part, for which it does not wait.
+// How many changes and closings this thread has begun. If it has any, it does not wait, lest it wait for itself.
 __thread unsigned t_changes __attribute__((tls_model("initial-exec"))) = 0;
 __thread unsigned t_closings __attribute__((tls_model("initial-exec"))) = 0;
 
-// Waits until nothing of the other side is open, or the time is up. `yield` and `resume` are called around each part of
-// the wait. The system call is a bare one, since nanosleep() of libc is a cancellation point.
+// Waits until the other side has nothing open, or the time is up. Calls `yield` before and `resume` after each sleep,
+// which is a bare system call, since nanosleep() of libc is a cancellation point.
 template <typename Yield, typename Resume>
 void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
   const int saved_errno = errno;
@@ -50,12 +50,12 @@ void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
 
 }  // namespace
 
-// While this thread waits, it does not count as begun, so that the two sides never wait for each other.
+// While this thread sleeps, its change does not count as open, so that the two sides never wait for each other.
 void fd_begin_change() {
   if (t_changes++ == 0) fd_table_prepare();
   g_changes.begin();
   if (t_changes > 1 || t_closings > 0 || g_closings.open.load() == 0) return;
-  // In the child of a vfork, or of a fork that has not reset them yet, the counters are the parent's.
+  // In the child of a vfork, or of a fork that has not reset them yet, the counters are the parent's: no wait.
   if (fd_table_is_used() && fd_table_is_borrowed()) return;
   wait_for(
       g_closings, 100, [] { g_changes.open.fetch_sub(1); }, [] { g_changes.open.fetch_add(1); });

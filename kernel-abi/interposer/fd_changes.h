@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Mutual exclusion between calls by which the program closes descriptors, and moments in which the library has
-// descriptors open that are not, or no longer, in the table.
+// Mutual exclusion between calls by which the program closes descriptors, and times at which the library has open
+// descriptors that are not yet, or no longer, in the table (fd_table.h).
 //
-// A new descriptor of the library has the lowest free number, and enters the table a moment later. A program that
-// closes all that it does not know would close it meanwhile; and if a file of the program then got the number, the
-// library would close that file. So each side waits for the other, but not for long, since the other thread may be
-// stopped: the library for 0.1 s, the program for 1 s. After such a timeout nobody waits until something of the other
-// side has ended. No thread waits for itself.
+// A new descriptor of the library has the lowest free number, and enters the table a moment later. In between, a
+// program that closes all descriptors that it does not know would close it; and if a file of the program then got the
+// number, the library would later close that file. So each side waits for the other, but not for long, since a thread
+// of the other side may be stopped: the library for 0.1 s, the program for 1 s. After such a timeout nobody waits for
+// that side until one of its changes or closings has ended. No thread waits for itself.
 //
 // In the child of a vfork, whose descriptors are its own, nothing waits. Part of the interposer. All functions are
 // thread-safe and keep errno; those of the program's side may be called in signal handlers.
@@ -22,7 +22,8 @@ namespace uiw::kernel_abi {
 void fd_begin_change();
 void fd_end_change();
 
-// The program's side: while an object lives, the library begins no change. Without descriptors of ours it does nothing.
+// The program's side: while an object lives, the library begins no change. Does nothing if the process has had none of
+// ours.
 class FdClosing {
  public:
   FdClosing() : active_(fd_table_is_used() && begin()) {}
@@ -41,7 +42,7 @@ class FdClosing {
   const bool active_;
 };
 
-// In the child of a fork, where the other threads are not.
+// Called in the child of a fork, where only this thread exists: resets the counters to its own part.
 void fd_changes_after_fork();
 
 }  // namespace uiw::kernel_abi

@@ -24,7 +24,7 @@ class FdEntry {
   uint64_t object() const { return bits_; }
   unsigned kind() const { return static_cast<unsigned>(bits_ & 7); }
   bool internal() const { return kind() == UIW_OBJECT_INTERNAL; }
-  // Writes to the descriptor are no commands, and its duplicates are not uiw's.
+  // True if writes to the descriptor are not commands for the library, and its duplicates get no entry.
   bool has_no_commands() const {
     return kind() == UIW_OBJECT_COMPLETION_CHANNEL || kind() == UIW_OBJECT_EPOLL_SET || internal();
   }
@@ -34,8 +34,8 @@ class FdEntry {
   uint64_t bits_;
 };
 
-// The object of the library's own descriptors: for the program the number is not open. This does not apply in the child
-// of a fork, which may close everything but what the library protects there again.
+// The object of the library's own descriptors, which the program cannot close. The child of a fork starts without these
+// entries, so it may close all descriptors but those that the library protects there again.
 constexpr uint64_t kInternalObject = UIW_OBJECT_INTERNAL | (UIW_OBJECT_KIND_MASK + 1);
 
 struct FdTable {
@@ -61,7 +61,7 @@ inline FdEntry fd_lookup(int fd) {
 // Whether there is a table, so that a number may be ours.
 inline bool fd_table_is_used() { return g_fd_table.slots.load(std::memory_order_acquire) != nullptr; }
 
-// Makes the table if there is none yet. Without memory for it there is none.
+// Makes the table if there is none yet; does nothing without memory for it.
 void fd_table_prepare();
 
 // True if the table belongs to another process and is seen through vfork.
@@ -72,7 +72,7 @@ int fd_attach(int fd, FdEntry entry);
 
 // Clears an entry and returns it. If two threads call it at the same time, one gets the entry.
 FdEntry fd_take(int fd);
-// Clears this entry. False if the number has another one meanwhile.
+// Clears this entry. False if the number has another entry by now.
 bool fd_take(int fd, FdEntry entry);
 
 // Clears the entry if it is that of an internal descriptor.

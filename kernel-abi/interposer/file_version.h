@@ -2,8 +2,8 @@
 // Finds out to which version of uiw a file belongs, before it is loaded: the loader's message for files of two versions
 // does not say what to do.
 //
-// Each object of uiw names the version node of libuiw.so.1 (kVersionNode): libuiw.so.1 defines it, the plugins and the
-// command refer to it, and the preload library looks it up.
+// Each binary of uiw contains the name of a version node of symbols (kVersionNode): libuiw.so.1 defines the node, the
+// plugins and the command refer to it, and the preload library looks it up.
 #pragma once
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ inline bool find_version(const char* octets, size_t size, char (&version)[kLonge
   return false;
 }
 
-// False if the file cannot be read or names no version. Makes system calls only, which the interposer does not hook.
+// False if the file cannot be read or names no version. Makes bare system calls, which the interposer does not hook.
 inline bool file_version(const char* path, char (&version)[kLongestVersion]) {
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return false;

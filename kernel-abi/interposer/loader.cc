@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// When libuiw.so.1 and the plugin are loaded, and the messages if that fails; own_files.h finds the files.
+// Decides when libuiw.so.1 and the plugin are loaded, and says why if that fails; own_files.h finds the files.
 #include "kernel-abi/interposer/loader.h"
 
 #include <dlfcn.h>
@@ -72,8 +72,8 @@ const cpu_set_t* host_processors() { return g_processors_known ? &g_processors :
 constexpr UiwHost kHost = {host_lookup,   host_attach,    host_protect, fd_unprotect,         fd_begin_change,
                            fd_end_change, call_sigaction, call_sigmask, fd_table_is_borrowed, host_processors};
 
-// The program may be linked to libuiw.so.1, for uiwdv.h. Then that one is used, since the loader takes it for the
-// plugin too. Null if there is none; uiw is turned off if it is of another version.
+// The libuiw.so.1 that the program is linked to (for uiwdv.h), or null. It is used instead of our own file, since the
+// loader takes it for the plugin, too. If it is of another version, uiw is turned off, and the result is null.
 void* library_of_program() {
   void* library = dlopen("libuiw.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr || dlvsym(library, UIW_KERNEL_ABI_SYMBOL, kVersionNode) != nullptr) return library;
@@ -86,8 +86,8 @@ void* library_of_program() {
   return nullptr;
 }
 
-// The table is made first, so that in the child of a fork it is ready before the library protects what it keeps there
-// (pthread_atfork(3): in the order of registration).
+// Makes the table of descriptors first. Fork handlers of the child run in the order of their registration
+// (pthread_atfork(3)), so in a child the table is ready before the library protects what it keeps there.
 const UiwKernelAbi* load_library() {
   fd_table_prepare();
   static const char* const kNames[] = {"libuiw.so.1", "../provider/libuiw.so.1", nullptr};
@@ -132,8 +132,8 @@ void load_plugin(void* verbs) {
         path_of(verbs), abi, abi, why);
 }
 
-// libibverbs lists the verbs class before it looks for drivers, on the same thread, so this is early enough. If a
-// program loads libibverbs after its first look at the class, a later look does it.
+// Loads the plugin when the program looks at the verbs class. libibverbs does that before it looks for drivers, on the
+// same thread, so it is early enough. If libibverbs is loaded only after the first look, a later look loads the plugin.
 void serve_verbs() {
   void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (verbs == nullptr) return;

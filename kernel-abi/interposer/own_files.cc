@@ -32,7 +32,7 @@ const char* file_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
-// If there is a link that leads nowhere, says so. False if there is none.
+// If `path` is a link that leads nowhere, says so in `why`. False if it is no link.
 bool broken_link(const char* path, char* why, size_t why_size) {
   char target[256];
   const long length = syscall(SYS_readlinkat, AT_FDCWD, path, target, sizeof target - 1);
@@ -42,7 +42,7 @@ bool broken_link(const char* path, char* why, size_t why_size) {
   return true;
 }
 
-// If the file is of another version than this library, says so.
+// If the file is of another version than this library, says so in `why`.
 bool other_version(const char* path, char* why, size_t why_size) {
   char version[kLongestVersion];
   if (!file_version(path, version) || strcmp(version, kVersion) == 0) return false;
@@ -56,7 +56,7 @@ void plugin_folder(char* path, size_t size) {
   if (!beside_us("../provider/plugin", path, size) || !exists(path)) beside_us("libibverbs", path, size);
 }
 
-// Says that there is no such file. The names of plugins lead into their folder.
+// Says in `why` that there is no such file. Only names of plugins have a folder in them.
 void missing(const char* name, char* why, size_t why_size) {
   const char* const file = file_name(name);
   if (file == name) {

@@ -18,8 +18,8 @@ const char* own_path();
 // The path of a library that is loaded.
 const char* path_of(void* library);
 
-// Loads the first of these files that exists; the names are relative to the folder of this library, and the first is in
-// the folder where an installation has it. If none can be loaded, `why` says which, why, and what to do.
+// Loads the first of these files that exists. The names are relative to the folder of this library; the first is the
+// one in an installation. If none can be loaded, returns null, and `why` says which, why, and what to do.
 void* load_own(const char* const* names, char* why, size_t why_size);
 
 // The names of the plugin for a private ABI, for load_own().
@@ -36,7 +36,7 @@ struct PluginNames {
 
 bool is_known_abi(int abi);
 
-// "the plugins in /usr/lib/libibverbs are for 34 and 57".
+// Writes which plugins there are: "the plugins in /usr/lib/libibverbs are for 34 and 57".
 void plugins_there(char* text, size_t size);
 
 }  // namespace uiw::kernel_abi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The areas are fixed, so paths are compared component by component.
+// Compares paths with the fixed paths of the areas, component by component.
 #include "kernel-abi/interposer/path_rewrite.h"
 
 #include <string.h>
@@ -25,8 +25,8 @@ Component next_component(const char*& cursor) {
   }
 }
 
-// True if no prefix of `rest` leaves its start by "..". One exception: the parent itself, as the ".." of a listing, is
-// a directory of the tree, too.
+// True if `rest` never leads above its start by "..". One exception: it may end at the parent, as the ".." of a listing
+// does, since that is a directory of the tree, too.
 bool stays_inside(const char* rest) {
   int depth = 0;
   for (;;) {
@@ -40,8 +40,8 @@ bool stays_inside(const char* rest) {
 struct Area {
   RdmaArea area;
   const char* prefix;
-  const char* components[5];  // of its path, up to null
-  const char* folders[4];     // the folder of each of these
+  const char* components[5];  // of its path; ends with null
+  const char* folders[4];     // folders[i] contains components[i]
 };
 constexpr Area kAreas[] = {
     {RdmaArea::infiniband_class, "class/infiniband", {"sys", "class", "infiniband"}, {"/", "/sys", "/sys/class"}},
@@ -56,7 +56,7 @@ constexpr Area kAreas[] = {
     {RdmaArea::device_nodes, "dev/infiniband", {"dev", "infiniband"}, {"/", "/dev"}},
 };
 
-// The path, if it has the components of the area from this one on.
+// The path in the area if it begins with the components of the area from number `first` on; else none.
 RdmaPath behind(const Area& area, size_t first, const char* path) {
   for (; area.components[first] != nullptr; ++first) {
     if (!next_component(path).is(area.components[first])) return RdmaPath();

@@ -28,7 +28,7 @@ RdmaPath parse_rdma_path(const char* path);
 
 // As parse_rdma_path(), for a relative path that leads from `folder`, a descriptor or AT_FDCWD, into an area.
 // `is_folder` says whether a descriptor is that of a folder by its absolute path ("/", "/sys/class"); it is asked only
-// about those from which the path would lead into an area, which for most paths are none.
+// about folders from which the path would lead into an area; for most paths there are none.
 RdmaPath parse_relative_rdma_path(const char* path, int folder, bool (*is_folder)(int folder, const char* absolute));
 
 // Writes root + "/" + prefix + rest. False if it does not fit.

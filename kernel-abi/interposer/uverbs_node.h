@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The numbers of a device node for verbs, /dev/infiniband/uverbsN, and of its open files.
 //
-// libibverbs tells the device of a descriptor by its device number (ibv_import_device), so each node has one of its
-// own, though what is open is /dev/null. The object of a descriptor (entry.h) has the number of its node, and a serial
-// number of the open(), which duplicates of the descriptor share. Part of the interposer and of the library.
+// libibverbs finds the device of a descriptor by the device number (ibv_import_device), so each node shows its own
+// number, though the open file is /dev/null. The object of a descriptor (entry.h) has the number of its node, and a
+// serial number of the open(), which duplicates of the descriptor share. Part of the interposer and of the library.
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 namespace uiw::kernel_abi {
 
-// Those of the kernel: IB_UVERBS_MAJOR and IB_UVERBS_BASE_MINOR in drivers/infiniband/core/uverbs_main.c.
+// The kernel's numbers: IB_UVERBS_MAJOR and IB_UVERBS_BASE_MINOR in drivers/infiniband/core/uverbs_main.c.
 inline constexpr unsigned kUverbsMajor = 231;
 inline constexpr unsigned kUverbsFirstMinor = 192;
 

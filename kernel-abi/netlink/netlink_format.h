@@ -74,9 +74,9 @@ inline std::optional<std::string_view> text_of(const nlattr* attribute) {
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-// One message. The functions throw std::bad_alloc if there is no memory, or no room in the message, of which answers
-// use half at most. libnl does not check that the length of an attribute fits into 16 bits; it does, since the room is
-// smaller.
+// One message. The functions throw std::bad_alloc if there is no memory, or no room in the message; answers use at most
+// half of the room. libnl does not check that the length of an attribute fits into 16 bits; it always does, since the
+// room is smaller.
 class NetlinkWriter {
  public:
   NetlinkWriter(unsigned type, unsigned flags, std::uint32_t sequence, std::uint32_t port)
@@ -103,8 +103,8 @@ class NetlinkWriter {
   // With the NUL that ends it.
   void text(unsigned type, const std::string& value) { octets(type, value.c_str(), value.size() + 1); }
 
-  // A nested attribute with what is written between the two calls; left out if that is nothing. Without NLA_F_NESTED,
-  // which nldev has never set in its tables and nla_nest_start() would set.
+  // Put what is written between the two calls into a nested attribute, which is left out if it is empty. Without the
+  // flag NLA_F_NESTED, which nldev has never set in its tables, so not by nla_nest_start().
   nlattr* begin_nest(unsigned type) {
     nlattr* const nest = nla_reserve(message_.get(), static_cast<int>(type), 0);
     check(nest != nullptr);

@@ -24,7 +24,7 @@ constexpr std::uint32_t kPort = 1;  // devices have one port
 // error.
 constexpr std::uint64_t kNoDevice = 0;
 
-// Attributes that are newer than the headers of older releases.
+// Attributes that older kernel headers do not have.
 constexpr unsigned kPrivilegedQkeyMode = 96, kMonitorMode = 103;
 
 constexpr unsigned client_of(unsigned type) { return type >> 10; }
@@ -87,7 +87,7 @@ class Exchange {
   int dispatch() {
     if (client_of(request_.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
     const bool dump = (request_.nlmsg_flags & NLM_F_DUMP) != 0;
-    // It is about no device, whatever index the request has.
+    // SYS_GET is about no device, whatever index the request has.
     if (command_of(request_.nlmsg_type) == RDMA_NLDEV_CMD_SYS_GET) return dump ? -EINVAL : system();
     const auto number = number_of<std::uint32_t>(attributes_[RDMA_NLDEV_ATTR_DEV_INDEX]);
     if (!number && attributes_[RDMA_NLDEV_ATTR_DEV_INDEX] != nullptr) return -EINVAL;
@@ -236,7 +236,8 @@ class Exchange {
     return 0;
   }
 
-  // What holds for RDMA as a whole. Programs apply it to all their devices, so if the host has RDMA, its answer counts.
+  // Answers SYS_GET, the settings of RDMA as a whole. Programs apply them to all their devices, so if the host has
+  // RDMA, its answer counts.
   int system() {
     Octets host = world_.host(octets_of(&request_));
     NetlinkAttributes said{};
@@ -248,12 +249,12 @@ class Exchange {
     constexpr std::uint8_t kShared = 1;
     writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_NETNS_MODE,
                                 by_host(RDMA_NLDEV_SYS_ATTR_NETNS_MODE).value_or(kShared));
-    // Whether a controlled Q_Key is set without a privilege, which is so here.
+    // Whether a controlled Q_Key may be set without a privilege. With uiw it may.
     writer.number<std::uint8_t>(kPrivilegedQkeyMode, by_host(kPrivilegedQkeyMode).value_or(host.empty() ? 1 : 0));
-    // The program's socket gets no reports of devices that come and go, the host's neither.
+    // 0: the program's socket gets no reports of devices that come and go, not even from the host.
     writer.number<std::uint8_t>(kMonitorMode, 0);
-    // Nothing of uiw pins pages: a fork leaves to each process what it has registered. Of the host's adapters this is
-    // true since Linux 5.13.
+    // Whether registered memory stays usable over a fork. With uiw it does, since no pages are pinned; with the host's
+    // adapters it does since Linux 5.13.
     const auto copies = by_host(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK);
     if (copies || host.empty()) writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, copies.value_or(1));
     answers_.add(writer.octets());
@@ -261,7 +262,7 @@ class Exchange {
     return 0;
   }
 
-  // The name and number of a device node; of one that belongs to no device, if there is no index.
+  // The name and number of a device node: with an index, that of the device; without, one that belongs to no device.
   int node(std::optional<std::uint32_t> index) {
     const auto type = text_of(attributes_[RDMA_NLDEV_ATTR_CHARDEV_TYPE]);
     if (!type) return -EINVAL;

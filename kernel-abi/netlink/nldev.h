@@ -22,15 +22,16 @@ namespace uiw::kernel_abi {
 constexpr std::uint32_t kOwnIndices = 0x10000;
 
 struct NldevWorld {
-  // The devices of uiw; `rescan`: listed anew.
+  // Returns the devices of uiw; with `rescan` lists the interfaces again first.
   std::function<std::vector<NumberedDevice>(bool rescan)> devices;
   // The processes of this user that use uiw, and what they have (provider/inventory/processes.h).
   std::function<std::vector<provider::ProcessInventory>()> processes;
-  // Asks the kernel, and returns all messages that it answers with; nothing if the kernel has no RDMA.
+  // Sends a request to the kernel and returns all messages of its answer; nothing if the kernel has no RDMA.
   std::function<Octets(OctetView request)> host;
 };
 
-// Answers a datagram of requests that came from `port`, in datagrams. Octets that are no message end it unanswered.
+// Answers a datagram of requests that came from `port`, in datagrams. Stops, without an error, at octets that are no
+// message.
 std::vector<Octets> answer_nldev(Octets requests, std::uint32_t port, const NldevWorld& world);
 
 }  // namespace uiw::kernel_abi

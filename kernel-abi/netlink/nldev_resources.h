@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What processes have, as attributes of NETLINK_RDMA (drivers/infiniband/core/nldev.c, restrack.c): the commands
-// RDMA_NLDEV_CMD_RES_*_GET and STAT_GET. Functions without side effects.
+// The verbs and rdma_cm objects of processes as attributes of NETLINK_RDMA (drivers/infiniband/core/nldev.c,
+// restrack.c), for the commands RDMA_NLDEV_CMD_RES_*_GET and STAT_GET. Functions without side effects.
 //
-// The kernel numbers the objects of all processes together. Here each process numbers its own, and what is shown is its
-// PID and, in the low ten bits, that number. So no other process shows the same number, and it stays the same as long
-// as the object lives. Queue pairs have the numbers that programs know.
+// The kernel numbers the objects of all processes together. Here each process numbers its own objects. The number shown
+// has the PID in the upper bits and the low ten bits of the object's number below; so two processes never show the same
+// one, and it does not change while the object lives. Queue pairs are shown by their QP numbers.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ namespace uiw::kernel_abi {
 
 using Processes = std::vector<provider::ProcessInventory>;
 
-// One kind of objects: the attributes of a list of them, of one of them in the list, and of the number by which one is
-// asked for.
+// One kind of objects. `table`, `entry` and `number` are attribute types: of a list of such objects, of one object in
+// the list, and of the number by which a request asks for one.
 struct ResourceKind {
   unsigned table, entry, number;
   struct Object {
     std::uint32_t number;
-    std::function<void(NetlinkWriter&)> write;  // its attributes; `processes` must be live
+    std::function<void(NetlinkWriter&)> write;  // writes its attributes; `processes` must be live
   };
   std::vector<Object> (*objects)(const Processes& processes, std::string_view device);
 };
@@ -35,7 +35,7 @@ const ResourceKind* resource_kind(unsigned command);
 
 // RDMA_NLDEV_ATTR_RES_SUMMARY: how many of each kind the device has.
 void write_summary(NetlinkWriter& writer, const Processes& processes, std::string_view device);
-// RDMA_NLDEV_ATTR_STAT_HWCOUNTERS: those of ports/1/hw_counters.
+// RDMA_NLDEV_ATTR_STAT_HWCOUNTERS: the counters of ports/1/hw_counters.
 void write_hw_counters(NetlinkWriter& writer, const Processes& processes, std::string_view device);
 
 }  // namespace uiw::kernel_abi

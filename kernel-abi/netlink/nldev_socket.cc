@@ -18,7 +18,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constinit TableMutex g_connecting;  // no two threads make a socket ready at the same time
+constinit TableMutex g_connecting;  // held in own_port(): one thread at a time prepares a socket
 
 constexpr std::size_t kLongestRequest = std::size_t{1} << 16;
 constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;  // the kernel's datagrams end at 32 KiB
@@ -33,10 +33,9 @@ sockaddr_nl address_of_port(std::uint32_t port) {
   return address;
 }
 
-// Connects the socket to itself, so that nobody else can send to it: every process can send to a socket of
-// NETLINK_USERSOCK that is not connected, and programs take what they read for the kernel's answer. What somebody has
-// sent before is dropped, under a lock: another thread may have an answer in the socket as soon as it is connected.
-// Returns the socket's port number, or a negative errno.
+// Connects the socket to itself, and returns its port number or a negative errno. Any process can send to a socket of
+// NETLINK_USERSOCK that is not connected, and the program would take that for the kernel's answer. So what was sent
+// before the connect is dropped, under a lock: once the socket is connected, another thread may put an answer into it.
 long long own_port(int fd) {
   const LockGuard lock(g_connecting);
   sockaddr_nl own{};
@@ -58,11 +57,12 @@ long long own_port(int fd) {
   return own.nl_pid;
 }
 
-// All that the kernel answers to one request. It answers before send() returns, and the further parts of a dump while
-// one part is read; so when nothing is there to be read, the answer is complete.
+// All that the kernel answers to one request. The kernel queues the first part before send() returns, and each further
+// part of a dump while one is read; so when there is nothing to read, the answer is complete.
 Octets ask_kernel(OctetView request) {
   Octets answer;
-  // Opening a socket would tell as well, but makes the kernel look for a module each time.
+  // Whether the kernel has RDMA. Opening the socket would show that, too, but makes the kernel look for a module each
+  // time.
   if (::access("/sys/class/infiniband", F_OK) != 0) return answer;
   const int fd = DescriptorChange().guard(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (fd < 0) return answer;

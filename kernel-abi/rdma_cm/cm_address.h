@@ -16,7 +16,8 @@ namespace uiw::kernel_abi {
 // The size of the family's structure; 0 for any other family.
 std::size_t address_size(int family);
 
-// Copies at most `size` octets, the rest is zero; all zero for an unknown family or if there are too few octets.
+// The address in these `size` octets, with zeros behind it; all zero if the family is unknown or there are too few
+// octets.
 sockaddr_storage address_from(const void* octets, std::size_t size);
 
 // True for 0.0.0.0, ::, or a zero GID.
@@ -37,7 +38,7 @@ void set_port(sockaddr_storage& address, std::uint16_t port);
 // The IPv4 address of an IPv4-mapped IPv6 address; other addresses unchanged.
 sockaddr_storage unmapped(const sockaddr_storage& address);
 
-// Whether these are one address, whatever their ports.
+// Whether these are the same IP address, on whatever ports.
 bool is_same_host(const sockaddr_storage& one, const sockaddr_storage& other);
 
 using provider::generic;

@@ -61,7 +61,8 @@ void CmChannel::remove_token() {
   if (!inherited_) take_token();
 }
 
-// The program's descriptor may be blocking, and the program may have read it by mistake, so this asks first.
+// Takes a token if there is one. Polls before the read, which could block: the program's descriptor may be a blocking
+// one, and the program may have read the token by mistake.
 bool CmChannel::take_token() {
   if (events_of(fd_, POLLIN) == 0) return false;
   std::uint64_t token;

@@ -4,8 +4,8 @@
 // The eventfd works as a semaphore with one token for each event, so poll, epoll and O_NONBLOCK of the program see the
 // state of the queue. Tokens and events change together, under the registry's lock.
 //
-// Parent and child of a fork share the eventfd, and each has a queue of its own. The tokens are those of the parent's
-// queue until the child takes the channel over (provider/process/inheritance.h).
+// Parent and child of a fork share the eventfd, and each has a queue of its own. The tokens count the events of the
+// parent's queue until the child takes the channel over (provider/process/inheritance.h).
 #pragma once
 
 #include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
@@ -55,16 +55,16 @@ class CmChannel {
   // Count the descriptors that refer to this channel.
   void retain() UIW_REQUIRES(g_registry_lock) { ++descriptors_; }
   bool release() UIW_REQUIRES(g_registry_lock) { return --descriptors_ == 0; }
-  // From here on there are no more events. A thread that waits for one goes on waiting, as in the kernel, where the
+  // Ends the queue: later events are dropped. A thread that waits for one goes on waiting, as in the kernel, where its
   // call keeps the file open; programs leave such a thread behind when they exit.
   void close() UIW_REQUIRES(g_registry_lock);
   bool closed() const UIW_REQUIRES(g_registry_lock) { return closed_; }
 
   std::set<std::uint32_t>& ids() UIW_REQUIRES(g_registry_lock) { return ids_; }
 
-  // For a blocking GET_EVENT. It is created when the queue was found empty. wait() is called without the lock, and ends
-  // with the next event or when the channel is closed. It restarts after a signal whose handler has SA_RESTART, and can
-  // be cancelled, as a blocking write to the kernel's device.
+  // A wait of a blocking GET_EVENT, created when the queue was found empty. wait() is called without the lock, and ends
+  // with the next event. Like a blocking write to the kernel's device, it restarts after a signal whose handler has
+  // SA_RESTART, and can be cancelled.
   class Waiter {
    public:
     explicit Waiter(CmChannel& channel) UIW_REQUIRES(g_registry_lock);
@@ -86,11 +86,12 @@ class CmChannel {
   bool inherited() const UIW_REQUIRES(g_registry_lock) { return inherited_; }
   provider::Owner owner() const { return provider::owner_of(generation_); }
   provider::Owner prospect() const { return provider::prospect_of(generation_); }
-  // To be called when the parent has ended: the tokens are those of this queue from here on.
+  // To be called when the parent has ended: from here on the tokens count the events of this queue.
   void take_over() UIW_REQUIRES(g_registry_lock);
-  // To be called when the parent has ended and a peer calls one of the ids: makes the channel readable.
+  // To be called when the parent has ended and a peer connects to one of the ids: makes the channel readable, so that
+  // the program uses it.
   void announce_caller() UIW_REQUIRES(g_registry_lock);
-  // Removes tokens although there is no event: another child of the parent may have added one.
+  // Removes all tokens, for an empty queue: another child of the parent may have added some.
   void drop_foreign_tokens() UIW_REQUIRES(g_registry_lock);
 
  private:
@@ -105,7 +106,7 @@ class CmChannel {
   bool closed_ UIW_GUARDED_BY(g_registry_lock) = false;
   bool inherited_ UIW_GUARDED_BY(g_registry_lock) = false;
   const unsigned generation_ = fork_generation();
-  bool was_non_blocking_ UIW_GUARDED_BY(g_registry_lock) = false;  // the state when it was closed
+  bool was_non_blocking_ UIW_GUARDED_BY(g_registry_lock) = false;  // non_blocking() when it was closed
   CmEvents events_ UIW_GUARDED_BY(g_registry_lock);
   std::set<std::uint32_t> ids_ UIW_GUARDED_BY(g_registry_lock);  // the numbers of the ids that use this channel
   std::set<Waiter*> waiters_ UIW_GUARDED_BY(g_registry_lock);

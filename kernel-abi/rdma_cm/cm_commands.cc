@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Decodes and answers rdma_cm commands, with the checks and their order of drivers/infiniband/core/ucma.c.
+// Decodes and answers rdma_cm commands, with the same checks in the same order as drivers/infiniband/core/ucma.c.
 #include "kernel-abi/rdma_cm/cm_commands.h"
 
 #include <infiniband/verbs.h>
@@ -270,8 +270,8 @@ int get_event(const Request& request) {
     {
       CmEvent event;  // released after the lock: it may have the last reference to an id
       const LockGuard lock(g_registry_lock);
-      // Another thread may have closed the channel since this call began: then this call waits for an event that never
-      // comes, as one that began before the close.
+      // If another thread has closed the channel since this call began, this call waits for an event that never comes,
+      // as does a call that was already waiting.
       if (!channel.empty() && !channel.closed()) {
         const int error = write_response(request, command.response, channel.front().response);
         if (error != 0) return error;
@@ -407,7 +407,7 @@ struct Command {
   int (*function)(const Request& request);
 };
 
-// Indexed by command number; an entry without a function is a command without one, as in the kernel.
+// Indexed by command number. A command without a function fails with ENOSYS, as in the kernel.
 constexpr Command kCommands[] = {
     {"create_id", create_id},
     {"destroy_id", destroy_id},
@@ -441,7 +441,8 @@ static_assert(kCommands[RDMA_USER_CM_CMD_JOIN_MCAST].function == join_multicast)
 static_assert(kCommands[kResolveIbService].function == resolve_ib_service &&
               kCommands[kWriteCmEvent].function == write_cm_event);
 
-// EAGAIN only says that a program that does not block has asked for an event.
+// Logs an error and returns it. EAGAIN is not logged: it only says that no event was there for a call that does not
+// block.
 int logged(const Command& command, int error) {
   if (error != 0 && error != EAGAIN) {
     provider::log_event(provider::LogLevel::info, "rdma_cm: %s is refused: %s", command.name,
@@ -462,7 +463,7 @@ long write_cm_command(const UiwHost& host, std::uint64_t object, const void* dat
   const Request request = {host, CmRegistry::instance().find_channel(object),
                            static_cast<const std::uint8_t*>(data) + sizeof header, header.in, header.out};
   if (request.channel == nullptr) return -EBADF;
-  // A child that only cleans up does not take over what is the parent's.
+  // DESTROY_ID does not take the channel over, since the child of a fork may only be cleaning up.
   if (header.cmd != RDMA_USER_CM_CMD_DESTROY_ID) {
     if (const int error = CmRegistry::instance().use(*request.channel); error != 0) return -error;
   }

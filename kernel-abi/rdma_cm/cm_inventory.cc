@@ -12,8 +12,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// Tries to get the lock of an id, which a command in progress holds briefly. This must not wait for the command, which
-// may need the thread "uiw-cm", perhaps this one.
+// How often show_id() tries to lock an id, whose command lock a command holds briefly. It must not wait for the
+// command, which may need the thread "uiw-cm", perhaps this one; so after these attempts the id is left out.
 constexpr int kAttempts = 16;
 
 // enum rdma_cm_state of include/rdma/rdma_cm.h.

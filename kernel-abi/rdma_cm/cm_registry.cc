@@ -83,7 +83,7 @@ void CmRegistry::release_channel(std::uint64_t object) {
     }
     const LockGuard command(id->command_lock());
     std::uint32_t events_reported;
-    tear_down(id, events_reported);  // this also removes the id from its channel, whichever thread does it
+    tear_down(id, events_reported);  // removes the id from its channel, if no other thread has done so
   }
 }
 
@@ -180,8 +180,9 @@ void CmRegistry::remove_id_locked(CmId& id) noexcept {
   }
 }
 
-// Called with the id's command lock held. Children whose CONNECT_REQUEST the program has not fetched are torn down,
-// too; no other thread knows them, and command locks of parents come before those of children.
+// Called with the id's command lock held. Also tears down children whose CONNECT_REQUEST the program has not fetched.
+// Their command locks are taken after that of the listening id, and no other thread knows them, so there is no
+// deadlock.
 bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported) {
   CmId::Detached detached;
   CmEvents dropped;
@@ -264,8 +265,8 @@ bool CmRegistry::lock_for_fork() {
 }
 void CmRegistry::unlock_in_parent() { g_registry_lock.unlock(); }
 
-// A request that the program has not fetched belongs to a connection, which stays the parent's, and so does its id. All
-// other events are the child's too, once the channel is.
+// Drops each CONNECT_REQUEST that the program has not fetched: its connection and its id stay the parent's. All other
+// events in a queue become the child's together with the channel.
 void CmRegistry::inherit_in_child() {
   CmRegistry& own = instance();
   own.closed_ = {};
@@ -284,7 +285,8 @@ void CmRegistry::inherit_in_child() {
   g_registry_lock.unlock();
 }
 
-// Called when the program has closed a channel: if no other is inherited, the parent's end does not matter any more.
+// Called when the program has closed a channel: if none of the others is inherited, the end of the parent does not
+// matter any more.
 void CmRegistry::forget_inherited() {
   {
     const LockGuard lock(g_registry_lock);
@@ -368,7 +370,7 @@ int CmRegistry::use(const CmChannel& channel) {
   return EIO;
 }
 
-// Channels of other processes stay as they are.
+// Takes over the channels whose parent has ended; those that another process owns stay as they are.
 void CmRegistry::take_over() {
   std::vector<std::shared_ptr<CmId>> ids;
   {

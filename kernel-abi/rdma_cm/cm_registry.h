@@ -27,10 +27,10 @@ namespace uiw::kernel_abi {
 
 class CmRegistry {
  public:
-  // The registry of this process. The child of a fork goes on with its copy, but for its parent's connections.
+  // The registry of this process. The child of a fork goes on with its copy, except for the parent's connections.
   static CmRegistry& instance();
 
-  // Opens a channel. Returns its descriptor, or a negative errno; `object` becomes its object.
+  // Opens a channel. Returns its descriptor, or a negative errno; sets `object` (interposer/entry.h).
   int open_channel(int flags, std::uint64_t* object);
   void retain_channel(std::uint64_t object);
   void release_channel(std::uint64_t object);
@@ -64,24 +64,24 @@ class CmRegistry {
   // Reports to the ids of an interface that its device is gone.
   void interface_removed(unsigned ifindex);
 
-  // A TCP socket of the program, or with `datagrams` a UDP socket, wants the port `number`: an id that has this port
-  // for its number takes a substitute. Returns whether one has.
+  // Frees the TCP port `number`, or with `datagrams` the UDP port, for a socket of the program: an id that is bound to
+  // this port moves to a substitute port (provider/connect/rdma_port.h). Returns whether one did.
   bool give_way(std::uint16_t number, bool datagrams);
 
-  // Whether another id holds this port (cma.c: cma_check_port): 0; EADDRNOTAVAIL if one of the two holds it for all
-  // addresses; EADDRINUSE if both mean the same address.
+  // Whether another id has this port (cma.c: cma_check_port): 0 if none; EADDRNOTAVAIL if one of the two ids has it for
+  // all addresses; EADDRINUSE if both have it for the same address.
   int check_port(const CmRoute& asking, const CmBinding& binding) const UIW_REQUIRES(g_registry_lock);
 
   // Called around a fork. lock_for_fork() returns whether there is a channel that a child would inherit.
   static bool lock_for_fork() UIW_ACQUIRE(g_registry_lock);
   static void unlock_in_parent() UIW_RELEASE(g_registry_lock);
   static void inherit_in_child() UIW_RELEASE(g_registry_lock);
-  // Called when a thread of the child of a fork waits for descriptors: if that may include an inherited channel, this
-  // becomes readable when the parent has ended and a peer calls.
+  // Called before a thread of the child of a fork waits for descriptors, perhaps for an inherited channel: such a
+  // channel then becomes readable when the parent has ended and a peer connects.
   void child_waits();
-  // Called when the program uses a channel. If it is inherited, the channel and its ids become this process's: now if
-  // the parent has ended, else when it ends. EIO if they are another process's, or if the parent's end cannot be waited
-  // for.
+  // Called for each command on a channel except DESTROY_ID. An inherited channel and its ids become this process's: now
+  // if the parent has ended, else when it ends. EIO if they are another process's, or if the parent's end cannot be
+  // waited for.
   int use(const CmChannel& channel);
 
  private:
@@ -102,11 +102,11 @@ class CmRegistry {
   std::size_t next_closed_ UIW_GUARDED_BY(g_registry_lock) = 0;
   std::vector<std::shared_ptr<CmId>> ids_ UIW_GUARDED_BY(g_registry_lock);  // indexed by number
   std::set<std::uint32_t> free_numbers_ UIW_GUARDED_BY(g_registry_lock);
-  // Of the child of a fork.
-  std::atomic<bool> has_inherited_{false};  // channels of the parent that are not this process's yet
+  // In the child of a fork:
+  std::atomic<bool> has_inherited_{false};  // there are parent's channels that are not this process's yet
   bool awaits_parent_ UIW_GUARDED_BY(g_registry_lock) = false;  // parent_ended() will be called
-  bool wanted_ UIW_GUARDED_BY(g_registry_lock) = false;         // the program has used one of them
-  // The parent's; their memory stays reachable and is not used.
+  bool wanted_ UIW_GUARDED_BY(g_registry_lock) = false;         // the program has used such a channel
+  // Objects of the parent, which are neither used nor destroyed here.
   std::vector<std::shared_ptr<void>> left_ UIW_GUARDED_BY(g_registry_lock);
 };
 

@@ -30,8 +30,8 @@ std::uint8_t depth(std::uint8_t asked) { return std::min(asked, static_cast<std:
 
 }  // namespace
 
-// The local ACK timeout is twice the lifetime of the path. RDMA_OPTION_ID_ACK_TIMEOUT determines it, if set before the
-// path is resolved.
+// The local ACK timeout is twice the lifetime of the path; both are exponents of 2. If RDMA_OPTION_ID_ACK_TIMEOUT is
+// set before the path is resolved, it determines the lifetime.
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout) {
   RocePath path;
@@ -113,7 +113,7 @@ void fill_datagram(ib_uverbs_qp_attr& attributes) {
   attributes.qkey = kDatagramQkey;
 }
 
-// MPA does not have the peer's queue pair number: it is the one of fill_rtr().
+// The queue pair number is the constant of fill_rtr(), since MPA does not carry the peer's.
 void fill_message(std::size_t room, const provider::RetryCounts& counts, rdma_ucm_conn_param& event) {
   event.private_data_len = std::max(event.private_data_len, static_cast<std::uint8_t>(room));
   event.retry_count = counts.retry;

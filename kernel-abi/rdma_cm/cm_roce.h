@@ -73,7 +73,7 @@ void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp
 void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
               ib_uverbs_qp_attr& attributes);
 
-// The attributes of a queue pair for datagrams, which all its steps may have.
+// The attributes of a queue pair for datagrams, the same for all its states.
 void fill_datagram(ib_uverbs_qp_attr& attributes);
 
 // Sets the parameters of an event for a REQ or REP with this much room for private data, and these counts.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The registry's lock: for the channels, the ids, their states and their events. It comes behind the command lock of an
-// id, and is never held while a function of provider/ is called.
+// The registry's lock, which guards the channels, the ids, their states and their events. It is taken after the command
+// lock of an id, and never held while a function of provider/ is called.
 #pragma once
 
 #include "base/mutex.h"

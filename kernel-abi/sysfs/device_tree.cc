@@ -123,14 +123,14 @@ const char* device_tree_root(bool rescan) {
     if (s.scanned && s.scanned_as == user) return s.root;
   }
 
-  // Without our lock: the handlers of fork take the locks of the provider first, and this one after them.
+  // Without our lock, which is not held while the kernel is asked for the interfaces.
   const provider::LoadedSettings& settings = provider::settings();
   std::vector<provider::DeviceInfo> devices;
   if (settings.error.empty()) devices = provider::enumerate_devices();
   const HostDevices host = devices.empty() ? HostDevices() : look_at_host();
 
   const LockGuard lock(s.mutex);
-  // If this throws for lack of memory, the former state stays.
+  // If this throws for lack of memory, the former devices and root stay.
   const char* root = nullptr;
   std::vector<NumberedDevice> numbered;
   if (!settings.error.empty()) complain(s, settings.error);
@@ -213,8 +213,8 @@ void refresh_counters() {
 
 namespace {
 
-// A descriptor whose read fails with EINVAL, like the kernel's files of an empty index: an epoll descriptor cannot be
-// read.
+// A descriptor whose read fails with EINVAL, as that of the kernel's files for an empty GID index does: an epoll
+// descriptor cannot be read.
 int unreadable() {
   const int made = ::epoll_create1(EPOLL_CLOEXEC);
   return made < 0 ? -errno : made;

@@ -2,8 +2,8 @@
 // The counters of a device's port: the names of the files in ports/1/counters and ports/1/hw_counters, and their
 // values. Functions without side effects.
 //
-// The files of counters are those of every adapter (drivers/infiniband/core/sysfs.c); those of hw_counters have the
-// names of the kernel's software devices and irdma where they mean the same, and names of uiw's own otherwise.
+// The folder `counters` has the files of every adapter (drivers/infiniband/core/sysfs.c). The files of hw_counters have
+// the names of the kernel's software devices and irdma for what means the same, and names of uiw's own for the rest.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct PortFile {
 };
 std::span<const PortFile> port_counter_files();
 std::span<const PortFile> hw_counter_files();
-// How old values of hw_counters may be, in milliseconds: they are taken when the file is opened.
+// The file `lifespan`: how old values of hw_counters may be, in milliseconds. They are taken when a file is opened.
 constexpr const char* kLifespanLine = "0\n";
 
 // What is counted for the port of this device, in all processes together.
@@ -37,8 +37,8 @@ struct PortPath {
   const PortFile* file = nullptr;  // the counter
   unsigned index = 0;              // of the GID
 };
-// Recognises class/infiniband/DEVICE/ports and what is in it, also with doubled slashes and "." components. Nothing
-// for other paths, and for what does not change.
+// Recognises class/infiniband/DEVICE/ports and what is in it, also with doubled slashes and "." components. Nullopt for
+// other paths, and for files that do not change.
 std::optional<PortPath> parse_port_path(std::string_view path);
 
 }  // namespace uiw::kernel_abi

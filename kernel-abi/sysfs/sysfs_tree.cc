@@ -23,7 +23,7 @@ namespace uiw::kernel_abi {
 namespace {
 
 constexpr const char* kUnfinished = ".new-";
-// A tree that is still under construction after this time is abandoned; building takes milliseconds.
+// A tree that is still under construction after this time counts as abandoned; building takes milliseconds.
 constexpr std::time_t kAbandonedAfterSeconds = 60;
 constexpr int kAttempts = 8;  // attempts to use a directory that another process may remove
 
@@ -145,8 +145,8 @@ bool contains(int root, const TreeEntry& entry) {
          std::memcmp(found.data(), entry.content.data(), entry.content.size()) == 0;
 }
 
-// A program that removes old files (systemd-tmpfiles in /tmp) may have removed a part of the tree, so its content is
-// compared.
+// Whether the tree has all its content. It is compared, since a program that removes old files (systemd-tmpfiles in
+// /tmp) may have removed a part of it.
 bool is_whole(int parent, const std::string& name, const Tree& tree) {
   const Descriptor root = open_folder(parent, name.c_str());
   if (!root.valid()) return false;
@@ -264,8 +264,8 @@ int place_in_own(const std::string& base_path, const Tree& tree, std::string& ro
 
 int place_in(const std::string& base, const Tree& tree, std::string& root) {
   if (base.empty() || base.front() != '/') return EINVAL;
-  // Tried again if the directory is gone: a process that has created an alternative directory and then finds one that
-  // sorts before it removes its own.
+  // Tries again if the directory is gone: a process that has created an alternative directory removes it when it finds
+  // one that sorts before it.
   int error = ENOENT;
   for (int attempt = 0; error == ENOENT && attempt < kAttempts; ++attempt) error = place_in_own(base, tree, root);
   return error;

@@ -32,8 +32,8 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return std::string(text, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
 }
 
-// 64-bit FNV-1a. It only makes names: the tree is in a directory that only its owner can write, and its content is
-// compared.
+// 64-bit FNV-1a. It only makes names and need not resist attacks: only the owner can write the directory of the tree,
+// and its content is compared.
 class Hash {
  public:
   void add(const std::string& text) {
@@ -136,7 +136,7 @@ class Builder {
 
     Hash hash;
     for (std::size_t i = first; i < tree_.entries.size(); ++i) {
-      // The device stays the same when its link or its addresses change.
+      // Without the files of the port: the device stays the same when its link or its addresses change.
       if (tree_.entries[i].path.starts_with(folder + "/ports/")) continue;
       hash.add(tree_.entries[i].path);
       hash.add(tree_.entries[i].content);
@@ -169,7 +169,7 @@ PortState port_state(const provider::DeviceInfo& info) {
   return info.active ? PortState{4, "4: ACTIVE\n"} : PortState{1, "1: DOWN\n"};
 }
 
-// As that of the kernel's software devices (rxe_query_port()).
+// The same states as those of the kernel's software devices (rxe_query_port()).
 PortState physical_state(const provider::DeviceInfo& info) {
   if (info.active) return {5, "5: LinkUp\n"};
   return info.enabled ? PortState{2, "2: Polling\n"} : PortState{3, "3: Disabled\n"};

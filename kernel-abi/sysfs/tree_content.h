@@ -37,12 +37,12 @@ struct Tree {
 
 // What this process's sysfs has of a device's interface: nothing if it is the sysfs of another network namespace.
 struct InterfaceFiles {
-  std::string parent;                   // of its adapter below /sys/devices; empty if it has none
+  std::string parent;                   // path of its adapter below /sys/devices; empty if it has none
   bool present = false;                 // there is /sys/class/net/<interface>, and it is this interface
   std::vector<std::string> attributes;  // those of kParentAttributes in its device/
 };
-// Attributes that a device copies from the adapter of its interface: where it is in the machine. Those that identify
-// the adapter (`modalias`) would make other providers of libibverbs claim the device.
+// Attributes that a device takes from the adapter of its interface: those that say where it is in the machine. Those
+// that identify the adapter (`modalias`) would make other providers of libibverbs claim the device.
 constexpr const char* kParentAttributes[] = {"local_cpulist", "local_cpus", "numa_node", "resource"};
 
 // A device of uiw and the number N of its uverbsN.
@@ -78,7 +78,7 @@ PortState physical_state(const provider::DeviceInfo& info);
 
 // The line of a GID's file; all zero for an empty index.
 std::string gid_line(const provider::Gid& gid);
-// The line of its type's file.
+// The line of the file with the type of a GID.
 const char* gid_type_line(const provider::DeviceInfo& info);
 
 // The line of the `rate` file for a link of this speed, in the kernel's format.

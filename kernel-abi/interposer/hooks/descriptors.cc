@@ -35,7 +35,8 @@ void report_drop(int fd, FdEntry entry) {
   errno = saved_errno;
 }
 
-// As drop_descriptor(), but for the library's own descriptors: another thread may make one of this number meanwhile.
+// As drop_descriptor(), but leaves alone the library's own descriptors: another thread may just have made one with this
+// number.
 void drop_programs(int fd) {
   const FdEntry entry = fd_lookup(fd);
   if (entry.present() && !entry.internal() && fd_take(fd, entry)) report_drop(fd, entry);
@@ -77,7 +78,8 @@ inline int call_close(int fd) {
   return static_cast<int>(syscall(SYS_close, fd));
 }
 
-// The descriptor may have been closed by a bare system call, and its number reused by a function that is not hooked.
+// Whether the number still is that of uiw's descriptor. A bare system call may have closed it, and a function that is
+// not hooked may have reused the number.
 bool is_still_ours(int fd, FdEntry entry) {
   struct stat status;
   if (syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH) != 0) return false;
@@ -90,8 +92,8 @@ bool is_still_ours(int fd, FdEntry entry) {
 enum class Taker { library, real_function, nobody };
 Taker taker_of(FdEntry entry, int fd) {
   const bool borrowed = fd_table_is_borrowed();
-  // If the entry has changed, too, another thread has closed the descriptor since this call began, and the call goes
-  // on.
+  // If the entry has changed as well, another thread has closed the descriptor since this call began, and the call goes
+  // on as begun.
   if (!is_still_ours(fd, entry) && fd_lookup(fd).bits() == entry.bits()) {
     if (!borrowed) drop_descriptor(fd);
     return Taker::real_function;
@@ -122,8 +124,8 @@ __attribute__((noinline)) int control(FdEntry entry, int fd, unsigned long reque
   return as_call(result, saved_errno);
 }
 
-// While a read waits for an event, the library drives. The child of a vfork reads none before it executes another
-// program.
+// Lets the library carry out the read, since this thread can drive the device while it waits. Does not check for the
+// child of a vfork, which reads no event before it executes another program.
 __attribute__((noinline)) ssize_t read_event(int fd, void* data, size_t size) {
   const UiwKernelAbi* library = loaded_library();
   if (library == nullptr) return call_read(fd, data, size);
@@ -168,7 +170,8 @@ int refuse(int error) {
   return -1;
 }
 
-// Associates `copy` with the object of `entry`. A completion channel ends with its first descriptor.
+// Associates `copy`, a duplicate, with the object of `entry`; but a copy of a completion channel gets no entry, since
+// the channel ends with its first descriptor.
 int attach_copy(int copy, FdEntry entry) {
   if (copy < 0 || fd_table_is_borrowed()) return copy;
   drop_descriptor(copy);
@@ -194,14 +197,14 @@ int attach_copy(int copy, FdEntry entry) {
 
 inline bool nothing_is_ours() { return g_fd_table.highest.load(std::memory_order_acquire) < 0; }
 
-// To be called before libc replaces the descriptor `to`.
+// Drops the program's entry of `to`, which libc is about to replace.
 void make_way(int from, int to) {
   if (from == to || !fd_lookup(to).present() || fd_table_is_borrowed()) return;
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_programs(to);
 }
 
-// Calls `replace`, which makes `to` a copy of `from`, unless `to` is protected: then it is EBUSY, as in a race with
-// open() (dup(2)).
+// Calls `replace`, which makes `to` a copy of `from`. If `to` is protected, fails with EBUSY instead, the errno of
+// dup2() in a race with open() (dup(2)).
 template <typename Replace>
 int replace_unless_kept(int from, int to, Replace replace) {
   make_way(from, to);
@@ -239,8 +242,8 @@ void close_around_kept(unsigned first, unsigned last, ClosePart close_part) {
   if (rest <= last) close_part(static_cast<unsigned>(rest), last);
 }
 
-// Whether the number is open and the program's. Then it stays so until the program closes it; any other number may
-// become the library's at any time, and the call that would close it must not be made.
+// Whether close() may be called: whether the number is open and belongs to the program. Any other number may become the
+// library's at any time, and close() would then hit the library's descriptor.
 bool may_close(int fd) {
   const FdClosing closing;
   if (is_kept(fd)) return false;
@@ -313,7 +316,7 @@ UIW_HOOK void closefrom(int first) noexcept {
     auto* function = real_closefrom.get();
     if (end == UINT_MAX && function != nullptr) return function(static_cast<int>(begin));
     if (call_close_range(begin, end, 0) == 0 || end == UINT_MAX) return;
-    // The kernel does not have close_range.
+    // This kernel does not have close_range.
     for (unsigned fd = begin; fd <= end; ++fd) call_close(static_cast<int>(fd));
   });
 }

@@ -9,7 +9,7 @@
 
 namespace uiw::kernel_abi {
 
-// Removes an entry and reports that to the library. Not in the child of a vfork.
+// Removes an entry and tells the library. Not to be called in the child of a vfork.
 void drop_descriptor(int fd);
 
 // To be called for a descriptor that libc has just created: if the table has an entry for the number, its descriptor
@@ -19,12 +19,10 @@ inline int forget_stale(int fd) {
   return fd;
 }
 
-// Defined in sockets.cc. `entry` is that of a socket in place of one of NETLINK_RDMA. False if the descriptor was
-// closed by a bare system call and the number is used for something else by now; then the entry is removed. Keeps
-// errno.
+// Whether `fd`, whose entry this is, still is the stand-in for a socket of NETLINK_RDMA (sockets.cc). If a bare system
+// call has closed it and the number is used for something else by now, removes the entry. Keeps errno.
 bool is_stand_in(FdEntry entry, int fd);
-// Passes a request to the library, as send() on that socket would to the kernel: the number of octets, or -1 with
-// errno.
+// Passes a request to the library, in place of send() to the kernel: the number of octets, or -1 with errno.
 ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size);
 
 }  // namespace uiw::kernel_abi

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// ibv_fork_init(), and what comes of it.
+// The hooks of ibv_fork_init() and of the madvise() calls that follow from it.
 //
-// libibverbs marks registered pages so that a child does not get them. Since Linux 5.13 that is needless and harmful: a
-// child that touches the rest of such a page ends by SIGSEGV, and each mark may split a mapping. libibverbs asks the
-// kernel before it begins to do so, but only since rdma-core 51. This does the same for earlier releases: in front of
-// ibv_fork_init(), which they also call for RDMAV_FORK_SAFE, and, for programs that find that function by dlsym(),
-// in front of the madvise() that it leads to.
+// libibverbs marks registered pages (MADV_DONTFORK) so that a child does not get them. Since Linux 5.13 the marks are
+// needless and harmful: a child that touches the rest of such a page ends by SIGSEGV, and each mark may split a
+// mapping. Since rdma-core 51, libibverbs asks the kernel first whether it needs them. These hooks do so for earlier
+// releases: the hook of ibv_fork_init(), which these releases call for RDMAV_FORK_SAFE, too, and, for programs that
+// find that function by dlsym(), the hook of madvise().
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
@@ -30,7 +30,7 @@ int call_madvise(void* address, size_t size, int advice) {
   return static_cast<int>(syscall(SYS_madvise, address, size, advice));
 }
 
-// A function of the libibverbs in memory; programs may have loaded it where a look-up by name alone does not see it.
+// A function of the libibverbs in memory, by its handle: programs may have loaded it with RTLD_LOCAL.
 int (*function_of_verbs(const char* name))() {
   void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (verbs == nullptr) return nullptr;

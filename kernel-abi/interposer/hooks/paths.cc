@@ -23,8 +23,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// The library opens device nodes of uiw. -1 with ENXIO: the node is not one of them, and the file in the tree is
-// opened.
+// Lets the library open a device node. -1 with ENXIO if the node is not one of uiw; then the caller opens the file in
+// the tree.
 int open_device_node(const char* node, int flags) {
   Passthrough guard;
   uint64_t object = 0;
@@ -41,8 +41,8 @@ int open_device_node(const char* node, int flags) {
   return -1;
 }
 
-// Opens the current content of a port's file whose content changes. -1, and errno as it was, for other files, which are
-// opened in the tree. For a folder of counters, updates the files in it.
+// Opens the current content of a port's file whose content changes. For a folder of counters, updates the files in it.
+// For this and all other files returns -1 with errno unchanged, and the caller opens the file in the tree.
 int open_port_file(const RdmaPath& rdma, int flags) {
   char path[PATH_MAX];
   if (rdma.area != RdmaArea::infiniband_class || strstr(rdma.rest, "/ports") == nullptr) return -1;
@@ -186,7 +186,7 @@ int access_by_faccessat(const char* path, int mode, int flags) {
 
 using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
 
-// Declares `mode`, and reads it where the call has one.
+// Declares `mode`, and reads that argument if the call has it.
 #define UIW_READ_MODE(flags)          \
   mode_t mode = 0;                    \
   if (takes_mode(flags)) {            \
@@ -216,7 +216,7 @@ UIW_HOOK int openat64(int folder, const char* path, int flags, ...) {
   return call_openat(real_openat64, folder, path, flags, mode);
 }
 
-// The checked forms end the program if a mode is needed and missing; the real functions do that.
+// The forms of _FORTIFY_SOURCE, which end the program if a mode is needed and missing. The real functions check.
 UIW_HOOK int __open_2(const char* path, int flags) {
   return open_path(AT_FDCWD, path, flags, [&](const char* target) {
     Open2Function* function = real_open_2.get();

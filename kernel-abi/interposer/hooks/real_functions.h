@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Gives access to the functions that the interposer hides: by dlsym(RTLD_NEXT), each on its first use.
+// Finds the functions that the interposer hides, each on its first use, by dlsym(RTLD_NEXT).
 //
 // Calls may come before any constructor, from several threads at once, and from inside dlsym itself (an allocator that
 // is interposed, too, may open files while dlsym allocates). So there is one atomic pointer for each function and no
@@ -15,8 +15,8 @@ static_assert(sizeof(void*) == 8, "the fallbacks by system call assume a 64-bit 
 
 namespace uiw::kernel_abi {
 
-// Not 0 while this thread is inside dlsym or inside our own library: then paths are used unchanged. Initial-exec TLS,
-// since access must not allocate; that is possible as the interposer is loaded at program start.
+// Not 0 while this thread is inside the library, or loads it: then hooks leave paths unchanged. Initial-exec TLS, since
+// access must not allocate; that is possible as the interposer is loaded at program start.
 extern __thread int t_passthrough __attribute__((tls_model("initial-exec")));
 
 class Passthrough {

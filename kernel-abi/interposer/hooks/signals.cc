@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions that set or read a handler or the signal mask, and of those that create threads, which
 // inherit the mask. They concern SIGSEGV and SIGBUS only. Once libuiw.so.1 is loaded, it records what the program sets
-// (base/fault_signals.h), and the guard of registered memory works whatever that is.
+// (base/fault_signals.h), and the guard of registered memory keeps working, whatever the program sets.
 //
 // The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only for
 // these two signals and only after the library is loaded.
@@ -19,7 +19,7 @@
 #include "kernel-abi/interposer/hooks/real_functions.h"
 #include "kernel-abi/interposer/loader.h"
 
-// The name that libc uses internally.
+// sigaction() by libc's internal name, which needs no dlsym().
 extern "C" int __sigaction(int signal, const struct sigaction* action, struct sigaction* before);
 
 namespace uiw::kernel_abi {
@@ -48,7 +48,7 @@ inline bool is_fault(int signal) { return signal == SIGSEGV || signal == SIGBUS;
 std::atomic<bool> g_interrupts[2];
 std::atomic<bool>& interrupts(int signal) { return g_interrupts[signal == SIGSEGV ? 0 : 1]; }
 
-// Without the library nothing is hidden, and libc does it.
+// If the library is not loaded, it hides nothing from the program, and libc carries out the call.
 int change_mask(int how, const sigset_t* set, sigset_t* before) {
   const UiwKernelAbi* library = loaded_library();
   return library != nullptr ? library->signal_mask(how, set, before) : call_sigmask(how, set, before);
@@ -113,7 +113,7 @@ int change_one(RealFunction<int(int)>& real, int how, int signal) {
   return -1;
 }
 
-// The signals 1 to 32, one bit each.
+// Changes the mask; `bits` and the result, the former mask, have one bit for each of the signals 1 to 32.
 int change_by_bits(RealFunction<int(int)>& real, int how, int bits) {
   if (loaded_library() == nullptr) {
     if (auto* function = real.get()) return function(bits);
@@ -129,7 +129,7 @@ int change_by_bits(RealFunction<int(int)>& real, int how, int bits) {
   return static_cast<int>(result);
 }
 
-// The new thread inherits the signals that the program has blocked.
+// Calls `make` with the signals blocked in the kernel that the program has blocked, so that the thread inherits them.
 template <typename Make>
 int make_thread(Make make) {
   const UiwKernelAbi* library = loaded_library();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions for sockets.
 //
-// Programs talk to NETLINK_RDMA by them (libnl, libmnl): socket() makes a stand-in (kernel-abi/netlink/nldev_socket.h),
-// and what is sent by it to the kernel goes to the library. Receiving, polling and all else needs no hook. For other
-// sockets a hook costs one look-up in the table of descriptors.
+// NETLINK_RDMA: socket() makes a stand-in (kernel-abi/netlink/nldev_socket.h), and what the program (libnl, libmnl)
+// sends on it to the kernel goes to the library. Receiving, polling and all else needs no hook. For other sockets a
+// hook costs one look-up in the table of descriptors.
 //
-// bind() and listen(): RDMA listeners have a port space of their own, so a listener of this process moves to another
-// port if a TCP socket of the program wants the one that it has. A call that succeeds costs nothing.
+// bind() and listen(): RDMA listeners have a port space of their own, so if a TCP socket of the program wants the TCP
+// port of an RDMA listener of this process, the listener moves to another port. Calls that succeed at once cost
+// nothing.
 #include <errno.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
@@ -40,7 +41,7 @@ int call_socket(int domain, int type, int protocol) {
   return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
 }
 
-// If the kernel refuses, the caller fails as without RDMA in the kernel, and libibverbs looks into sysfs.
+// If the kernel refuses the stand-in, socket() fails as on a kernel without RDMA, and libibverbs falls back to sysfs.
 int open_stand_in(int type) {
   const int fd = forget_stale(call_socket(AF_NETLINK, type, NETLINK_USERSOCK));
   if (fd < 0) return fd;
@@ -51,7 +52,7 @@ int open_stand_in(int type) {
   return -1;
 }
 
-// Whether this is a socket of uiw and the destination is the kernel; without an address it always is.
+// Whether this is a stand-in, and the destination is the kernel; without an address it is.
 bool goes_to_kernel(int fd, const void* address, socklen_t length) {
   const FdEntry entry = fd_lookup(fd);
   if (entry.kind() != UIW_OBJECT_NETLINK || t_passthrough != 0 || !is_stand_in(entry, fd)) return false;
@@ -96,7 +97,7 @@ int option(int fd, int name) {
   return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-// Whether an RDMA listener has left the port that the kernel refused to this call. Keeps errno.
+// Lets the library free the port that the kernel refused to this call. Whether it did. Keeps errno.
 bool gave_way(int fd, in_port_t port) {
   const UiwKernelAbi* library = loaded_library();
   // The child of a vfork has the parent's memory, which no other thread expects to change.
@@ -112,7 +113,8 @@ bool gave_way(int fd, in_port_t port) {
   return gave;
 }
 
-// IPv4 and IPv6 have the port at the same place. The kernel has read the address already.
+// The port of an IPv4 or IPv6 address, which is at the same place in both; 0 for others. Reading the address is safe,
+// since the kernel has read it already.
 in_port_t port_of(const sockaddr* address, socklen_t length) {
   const bool ip = length >= sizeof(sockaddr_in) && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
   return ip ? reinterpret_cast<const sockaddr_in*>(address)->sin_port : 0;
@@ -135,8 +137,8 @@ bool is_stand_in(FdEntry entry, int fd) {
 }
 
 ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size) {
-  // The child of a vfork has the parent's memory, which no other thread expects to change. That of a fork may go on
-  // with the socket, since all state is in there.
+  // The child of a vfork has the parent's memory, which no other thread expects to change. The child of a fork may go
+  // on using the socket, which has all the state.
   if (fd_table_is_borrowed()) {
     errno = EIO;
     return -1;

@@ -67,8 +67,8 @@ struct Shown {
 };
 const dev_t kNullDevice = makedev(1, 3);  // also that of rdma_cm, in the tree's `dev` file
 
-// An eventfd has no file type; if the descriptor has one, the number is used for something else by now. The same holds
-// for a descriptor of uverbs that is not on /dev/null.
+// What the program sees of a descriptor. If one of rdma_cm, an eventfd, has a file type, or one of uverbs is not on
+// /dev/null, its number is used for something else by now, and the program sees that.
 Shown shown_descriptor(int fd, Shown real) {
   const FdEntry entry = fd_lookup(fd);
   if (__builtin_expect(!entry.present(), 1)) return real;
@@ -78,7 +78,7 @@ Shown shown_descriptor(int fd, Shown real) {
   return real;
 }
 
-// The node of a device of the host is not /dev/null.
+// What the program sees of a path. A uverbs node that is not /dev/null belongs to a device of the host.
 Shown shown_path(int folder, const char* path, Shown real) {
   if (!S_ISCHR(real.mode) || real.device != kNullDevice) return real;
   const int number = number_of_node(folder, path);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions that wait for descriptors.
 //
-// A server that listens and then calls daemon(3) goes on in a child, and often waits there, in poll() or the like, for
-// its channel of rdma_cm. Then the library has to watch for callers, in a thread. A child that executes another program
-// or ends waits for nothing, so it gets no thread. In all other processes a hook reads one flag.
+// A server that listens and then calls daemon(3) goes on in the child, and often waits there for its channel of
+// rdma_cm, in poll() or the like. From then on the library has to watch for connection requests, in a thread. A child
+// that executes another program or ends does not wait, and gets no thread. In all other processes this costs a hook one
+// look at a flag.
 //
 // _FORTIFY_SOURCE turns poll() and ppoll() into functions of other names, which also check the size of the array. Their
-// hooks leave that to libc's functions.
+// hooks leave this check to libc's functions.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -29,7 +30,8 @@ namespace {
 // Keeps errno.
 __attribute__((noinline)) void tell_library() {
   const UiwKernelAbi* library = loaded_library();
-  // The child of a vfork has the parent's memory, and the library's own calls are not for the program's descriptors.
+  // The child of a vfork has the parent's memory, and the library's own calls do not wait for the program's
+  // descriptors.
   if (library == nullptr || t_passthrough != 0 || fd_table_is_borrowed()) return;
   if (!g_fork_left_channels.exchange(false)) return;
   const int saved_errno = errno;
@@ -44,9 +46,9 @@ inline void before_wait() {
   if (__builtin_expect(g_fork_left_channels.load(std::memory_order_relaxed), 0)) tell_library();
 }
 
-// Lets the library wait, by `call`. False if the caller is to make its own call. (The child of a vfork shares the
-// parent's memory, but executes another program before it waits for an event; a check for it would cost each wait a
-// system call.)
+// Lets the library carry out the wait, by `call`. False if the hook is to call libc instead. (The child of a vfork
+// shares the parent's memory, but executes another program before it waits for an event; a check for it would cost each
+// wait a system call.)
 template <typename Call>
 bool wait_by_library(Call call, int& result) {
   const UiwKernelAbi* library = loaded_library();
@@ -109,7 +111,7 @@ constinit RealFunction<int(int, epoll_event*, int, int)> real_epoll_wait("epoll_
 constinit RealFunction<int(int, epoll_event*, int, int, const sigset_t*)> real_epoll_pwait("epoll_pwait");
 constinit RealFunction<int(int, epoll_event*, int, const timespec*, const sigset_t*)> real_epoll_pwait2("epoll_pwait2");
 
-// The result while libc's function is being looked up (real_functions.h); no such call is made in that time.
+// The result while this thread looks up libc's function (real_functions.h), when nothing waits.
 int unknown() {
   errno = EINTR;
   return -1;

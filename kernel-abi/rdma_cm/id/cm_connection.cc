@@ -40,7 +40,7 @@ RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
 }
 
 CmEventType failure_event(int error, bool calling) {
-  // A called end that hears nothing after its reply reports the event of one whose REP gets no RTU.
+  // A passive side that hears nothing after its reply reports the event for a REP that gets no RTU.
   if (!calling) return error == ETIMEDOUT ? CmEventType::unreachable : CmEventType::connect_error;
   switch (error) {
     case ECONNREFUSED:
@@ -127,7 +127,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   }
   provider::CallParameters own = own_parameters(parameters);
   own.qkey = kDatagramQkey;
-  own.retries.retry = provider::RetryCounts::kMost;  // a REP has no field for it
+  own.retries.retry = provider::RetryCounts::kMost;  // a REP has no retry count
   std::shared_ptr<provider::Call> call;
   std::uint64_t former_uid;
   {
@@ -166,8 +166,8 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   return error;
 }
 
-// The connection of the active side is established already; if it has ended meanwhile, an event reports that. On the
-// passive side this command is an error and ends the call.
+// On the active side the connection is established already; if it has ended meanwhile, an event reports that. On the
+// passive side this command is an error, and rejects the call.
 int CmConnection::accept_response() {
   std::shared_ptr<provider::Call> established;
   bool responded;

@@ -34,10 +34,10 @@ enum class ConnectionPhase {
   ended,
 };
 
-// The parameters of the peer for an event. The peer's ORD is what this side may be requested to serve as responder
-// resources, and vice versa.
+// The parameters of the peer for an event. The peer's initiator depth (ORD) becomes this side's responder resources,
+// and vice versa.
 rdma_ucm_conn_param event_parameters(const provider::CallParameters& peer);
-// The same for a service of datagrams: the private data, in a message with this much room for it.
+// The same for a service of datagrams: the private data, in a message with `room` octets for it.
 rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std::size_t room);
 
 class CmConnection final : public provider::CallObserver {

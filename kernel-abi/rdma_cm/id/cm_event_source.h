@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The events of an id: they go to its channel, with the program's name for the id.
+// Posts the events of an id to its channel, with the uid by which the program knows the id.
 //
-// It is part of a CmId. The memory of an event is allocated
-// before the operation begins that causes it: a program waits for events, so none may be lost for lack of memory.
+// It is part of a CmId. The memory of an event is allocated before the operation begins that causes it: a program waits
+// for events, so none may be lost for lack of memory.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@ class CmEventSource {
 
   const std::shared_ptr<CmChannel>& channel() const UIW_REQUIRES(g_registry_lock) { return channel_; }
   void set_channel(std::shared_ptr<CmChannel> channel) UIW_REQUIRES(g_registry_lock) { channel_ = std::move(channel); }
-  // The program's name for the id. It is 0 until the program accepts a new connection; until then the id has no events.
+  // The program's name for the id. It is 0 until the program accepts a new connection; while it is 0, the id has no
+  // events.
   std::uint64_t uid() const UIW_REQUIRES(g_registry_lock) { return uid_; }
   void set_uid(std::uint64_t uid) UIW_REQUIRES(g_registry_lock) { uid_ = uid; }
 
@@ -40,7 +41,7 @@ class CmEventSource {
   // Posts a MULTICAST_JOIN, in which the id and uid are those of the group.
   void post_group(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmGroup>& group,
                   const rdma_ucm_ud_param& parameters) UIW_REQUIRES(g_registry_lock);
-  // Posts a CONNECT_REQUEST in the first element of `event`: a peer has called, and `child` is the new id.
+  // Posts a CONNECT_REQUEST for the new id `child`, in the memory of the first element of `event`.
   void post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child, std::uint32_t child_number,
                     const CmEventParameters& parameters, CmEvents& event) UIW_REQUIRES(g_registry_lock);
 

@@ -20,7 +20,7 @@ namespace uiw::kernel_abi {
 class CmId;
 
 struct CmGroup {
-  std::uint32_t number;  // in the process
+  std::uint32_t number;  // unique in the process
   std::uint64_t uid;     // the program's name for it
   std::uint32_t events_reported UIW_GUARDED_BY(g_registry_lock) = 0;
 };
@@ -29,10 +29,10 @@ class CmGroups {
  public:
   explicit CmGroups(CmId& id) : id_(id) {}
 
-  // Fills in the number of the group, and reports MULTICAST_JOIN. EINVAL if the id has no device or stream of
-  // datagrams, or the address is no group's; ENOSYS in the iWARP view.
+  // Joins a group, sets `number` to its number, and reports MULTICAST_JOIN. EINVAL if the id has no device or is not of
+  // type UD, or the address is no group's; ENOSYS in the iWARP view.
   int join(const sockaddr_storage& address, std::uint64_t uid, std::uint32_t& number);
-  // Drops the events that the program has not fetched. ENOENT if there is no such group.
+  // Leaves a group and drops its events that the program has not fetched. ENOENT if there is no such group.
   int leave(std::uint32_t number, std::uint32_t& events_reported);
 
   bool has(std::uint32_t number) const UIW_REQUIRES(g_registry_lock);

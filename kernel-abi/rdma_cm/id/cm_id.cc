@@ -55,7 +55,7 @@ int CmId::bind(const sockaddr_storage& address) {
   return error;
 }
 
-// Waits for the neighbour on the thread "uiw-cm".
+// An address resolution that waits, on the thread "uiw-cm", for the link-layer address of the next hop.
 class CmId::Resolution final : public provider::CmLoop::TimedTask,
                                public std::enable_shared_from_this<CmId::Resolution> {
  public:
@@ -73,7 +73,7 @@ class CmId::Resolution final : public provider::CmLoop::TimedTask,
     provider::CmLoop::instance().after(std::max(pause, std::chrono::milliseconds(0)), shared_from_this());
   }
 
-  const CmRoute::Ends before;  // the route as it was
+  const CmRoute::Ends before;  // the route before the resolution
   const Clock::time_point end;
 
  private:
@@ -132,7 +132,8 @@ int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::millisecond
   return 0;
 }
 
-// Asks again until the program's time is over, as the kernel does (core/addr.c), or the route has an error.
+// Looks whether the next hop is known now, as the kernel does (core/addr.c). True if it is not, and the time that the
+// program allows is not over; else reports the result.
 bool CmId::resolution_goes_on(Resolution& resolution) {
   const LockGuard command(command_mutex_);
   {
@@ -182,7 +183,7 @@ int CmId::set_address_family_only(bool value) {
   return route_.set_family_only(value);
 }
 
-// A program may set the path itself. On Ethernet there is only one path, that of the host, so it is used.
+// A program may set the path itself. On Ethernet there is only the path that the host's routing gives, so that is used.
 int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
   if (!route_.is_roce() || records.size() % sizeof(ib_path_rec_data) != 0) return EINVAL;
   for (std::size_t at = 0; at < records.size(); at += sizeof(ib_path_rec_data)) {
@@ -244,7 +245,7 @@ CmId::Detached CmId::detach() {
   return {listener_.detach(), connection_.detach(), route_.detach(), events_.events_reported()};
 }
 
-// A thread of the parent may have been inside a command; then what it was changing is not used any more.
+// If a thread of the parent was inside a command, the id may be half changed, so it is not used here.
 void CmId::inherit(std::vector<std::shared_ptr<void>>& left) {
   left_to_parent_ = left_to_parent_ || command_mutex_.left_taken() || connection_.has_stream();
   left.push_back(connection_.leave_to_parent());
@@ -276,7 +277,7 @@ void CmId::go_on() {
   int error = route_.renew();
   if (error == 0) error = listener_.go_on();
   if (error == 0 && resolves) {
-    // The timer was the parent's.
+    // The timer was a task of the parent's thread.
     const CmRoute::Ends before = resolution_->before;
     const auto left = resolution_->end - Resolution::Clock::now();
     error = begin_resolution(before, std::chrono::ceil<std::chrono::milliseconds>(left));

@@ -76,7 +76,8 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int set_reuse_address(bool value);
   int set_address_family_only(bool value);
   int set_ib_path(const std::vector<std::uint8_t>& records);
-  // Moves from the TCP or UDP port of its number to a substitute; EINVAL if it has no such port.
+  // Moves from the TCP or UDP port with its number to a substitute port (provider/connect/rdma_port.h). EINVAL if it
+  // has no such port.
   int give_way();
 
   // An interface was removed. If the id's device was that one, this reports it to the program and ends the connection;
@@ -88,23 +89,24 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   void set_state(CmState state) UIW_REQUIRES(g_registry_lock) { state_ = state; }
   bool is_destroyed() const UIW_REQUIRES(g_registry_lock) { return state_ == CmState::destroyed; }
   bool is_removed() const UIW_REQUIRES(g_registry_lock) { return removed_; }
-  // Does nothing after the id has been torn down.
+  // Posts an event, unless the id has been torn down.
   void report(CmEventType event, int status, const CmEventParameters& parameters = {}) UIW_REQUIRES(g_registry_lock);
   void count_reported(const CmEvent& event) UIW_REQUIRES(g_registry_lock);
   Detached destroy() UIW_REQUIRES(g_registry_lock);
 
-  // False, and nothing has changed, if the id is in another state.
+  // Changes the state if it is `from`; else returns false.
   bool exchange_state(CmState from, CmState to) UIW_EXCLUDES(g_registry_lock);
   static void tear_down(Detached detached);
 
-  // In the child of a fork: an id without a connection is the child's too, and any other stays the parent's. What is
-  // not to be destroyed here goes into `left`.
+  // In the child of a fork: an id without a connection becomes the child's, too; any other stays the parent's. Puts
+  // what must not be destroyed here into `left`.
   void inherit(std::vector<std::shared_ptr<void>>& left) UIW_REQUIRES(g_registry_lock);
   bool is_left_to_parent() const UIW_REQUIRES(g_registry_lock) { return left_to_parent_; }
-  // To be called when the parent has ended: takes the number of a substitute port, by which callers find the socket.
-  // Takes the command lock.
+  // To be called when the parent has ended. If the socket has a substitute port, takes the RDMA number by which peers
+  // find that port. Takes the command lock.
   void announce();
-  // To be called when the parent has ended and this process is its heir. Takes the command lock.
+  // To be called when the parent has ended and this process is its heir: takes the number, listens, and goes on with an
+  // address resolution. Takes the command lock.
   void go_on();
 
  private:

@@ -43,7 +43,7 @@ int CmListener::listen(int backlog) {
   try {
     error = route.take_number();
     if (error == 0) error = listen_on(route.take_socket(), backlog, listener);
-    // Since the bind, another socket has begun to listen on the port.
+    // EADDRINUSE: since the bind, another socket has begun to listen on the port.
     if (error == EADDRINUSE && route.give_way() == 0) error = listen_on(route.take_socket(), backlog, listener);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
@@ -68,11 +68,11 @@ int CmListener::move() {
     const LockGuard lock(g_registry_lock);
     std::swap(listener_, listener);
   }
-  return 0;  // without the lock the former listener closes its socket
+  return 0;  // here the former listener closes its socket, without the lock
 }
 
-// Announces the first caller; the program's next command on the channel then makes it the heir, and go_on() takes the
-// call. All but ready() is called with the registry's lock held.
+// Makes the channel readable when the first peer connects. With its next command on the channel this process becomes
+// the heir, and go_on() takes the connection. All but ready() is called with the registry's lock held.
 class CmListener::CallerWatch final : public provider::CmLoop::Handler {
  public:
   CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}
@@ -99,7 +99,7 @@ CmListener::Detached CmListener::detach() {
   return {std::move(listener_), std::exchange(inherited_socket_, -1)};
 }
 
-// The watch, if there is one, is the parent's.
+// A watch is the parent's, so it is dropped.
 std::shared_ptr<provider::Listener> CmListener::inherit() {
   caller_watch_.reset();
   if (listener_ != nullptr) inherited_socket_ = listener_->descriptor();
@@ -123,8 +123,8 @@ int CmListener::go_on() {
     backlog = std::max(backlog_, 1);
   }
   if (socket < 0) return 0;
-  // The parent may have destroyed its listener since the fork, or the program may have closed the descriptor, whose
-  // number may be another file's by now; so it is left as it is then.
+  // Since the fork the parent may have destroyed its listener, or the program may have closed the descriptor. Then the
+  // number may be another file's by now, so it is not closed.
   int listens = 0;
   socklen_t size = sizeof listens;
   const bool stream = !looks_up(id_.route());
@@ -149,7 +149,7 @@ int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Lis
   return provider::listen(socket, backlog, observer, listener);
 }
 
-// True also if a request will be refused for another reason.
+// Whether the backlog has room. True also if a request will be refused for another reason.
 bool CmListener::has_room() {
   const LockGuard lock(g_registry_lock);
   return backlog_ > 0 || id_.state() != CmState::listen || id_.is_removed();

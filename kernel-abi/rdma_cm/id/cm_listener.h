@@ -26,7 +26,8 @@ class CmListener final : public provider::ListenObserver {
   // 0 or an errno.
   int listen(int backlog);
 
-  // Moves to the route's next socket. 0 or an errno. Called with the id's command lock held.
+  // Listens on the route's new socket instead of the present one. 0 or an errno. Called with the id's command lock
+  // held.
   int move();
 
   // provider::ListenObserver
@@ -35,7 +36,7 @@ class CmListener final : public provider::ListenObserver {
 
   // The program has fetched a CONNECT_REQUEST, so there is room for another one.
   void count_reported() UIW_REQUIRES(g_registry_lock) { ++backlog_; }
-  // What remains to be destroyed, without the lock held.
+  // What the caller destroys, without the lock held.
   struct Detached {
     std::shared_ptr<provider::Listener> listener;
     int inherited_socket;  // the caller closes it, if it is not -1
@@ -44,7 +45,8 @@ class CmListener final : public provider::ListenObserver {
 
   // In the child of a fork: keeps only the socket. Returns the parent's listener, which is not to be destroyed.
   std::shared_ptr<provider::Listener> inherit() UIW_REQUIRES(g_registry_lock);
-  // To be called when the parent has ended: until the program uses the channel, it becomes readable when a peer calls.
+  // To be called when the parent has ended: the channel becomes readable when a peer connects, until the program uses
+  // it.
   void watch_for_caller() UIW_REQUIRES(g_registry_lock);
   // Listens on the socket that the parent has left, if there is one. 0 or an errno. Called with the id's command lock
   // held.

@@ -81,7 +81,7 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   return 0;
 }
 
-// Keeps the number in the source address.
+// Binds a socket to a substitute port. The source address keeps the number.
 int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
   const bool v6only = family_only_.value_or(false);
   for (unsigned substitute = 1; substitute <= provider::kSubstitutePorts; ++substitute) {
@@ -166,8 +166,9 @@ int CmRoute::bind_ib(sockaddr_storage& address) {
 
 int CmRoute::bind_ip(sockaddr_storage& address) {
   if (!is_wildcard(address)) {
-    // In cma.c a loopback address gives an id no device. Some servers look at the device after they have bound to a
-    // port of it, so here only port 0 does not; programs bind to that to learn which devices there are.
+    // In cma.c an id that is bound to a loopback address gets no device. Here it gets one unless the port is 0: some
+    // servers look at the device after they have bound to a port, and programs bind to port 0 to learn which devices
+    // there are.
     const bool loopback = is_loopback(address);
     int error = loopback && port_of(address) == 0 ? 0 : acquire_device(address);
     if (error == ENODEV) {
@@ -193,10 +194,10 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
   return 0;
 }
 
-// The first to bind has the number, also among processes. Ids that share it by RDMA_OPTION_ID_REUSEADDR leave it to the
-// one that listens. A number that the kernel has chosen is not taken before that either, since hardly anybody else
-// binds to it, and it would cost each caller a descriptor. A process that gets no thread can bind all the same, but not
-// listen.
+// Takes the number for the first id, also among processes, that binds to it. Ids that share it by
+// RDMA_OPTION_ID_REUSEADDR only check it: the one that listens takes it. A number that the kernel has chosen is not
+// taken before that either, since hardly anybody else binds to it, and it would cost each active id a descriptor. If
+// there is no thread for it (EAGAIN), the id is bound all the same, but cannot listen.
 int CmRoute::hold_number() {
   if (!reuse_address_) {
     const int error = take_number();
@@ -302,7 +303,7 @@ int CmRoute::take_number() {
 
 int CmRoute::give_way() {
   if ((!uses_tcp() && !looks_up(*this)) || substitute_ != 0) return EINVAL;
-  // Another process may wait for the number, so it is given up only for a moment.
+  // The number is given up only for a moment, since another process may be waiting for it.
   const bool listens = rdma_port_ != nullptr;
   rdma_port_.reset();
   const int before = std::exchange(socket_, -1);
@@ -324,8 +325,8 @@ void CmRoute::inherit() {
   lacks_number_ = true;
 }
 
-// The kernel closes the descriptors of a process that has ended one after the other, so the parent may keep the number
-// a little longer.
+// Tries for a second at most: the kernel closes the descriptors of an ended process one after the other, so the parent
+// may keep the number a little longer.
 int CmRoute::renew() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr int kMostPauses = 1000;
@@ -339,7 +340,7 @@ int CmRoute::renew() {
     if (!is_taken()) break;
     std::this_thread::sleep_for(kPause);
   }
-  // Another child of the parent may have taken the number; callers of that number reach the same socket.
+  // If another child of the parent has taken the number, peers that look it up reach the same socket: no error.
   if (is_taken() && has_substitute()) {
     const std::uint16_t number = port_of(source_);
     const sockaddr_storage called = is_wildcard(source_) ? loopback_of(source_.ss_family, number) : source_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The route of an id: its two addresses, the device and, on RoCE, the path; the port that it holds and the socket that
-// is bound to it; and the options for these (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route).
+// The route of an id: its two addresses, the device and, on RoCE, the path; the port that it has and the socket that is
+// bound to it; and the options for these (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route).
 //
 // It is part of a CmId and has its locks: functions that change something are called with the id's command lock held.
 // Other ids read the binding, so it needs the registry's lock. The route owns the socket until take_socket() or
@@ -31,7 +31,7 @@ struct CmDevice {
   provider::PortCounters* counters;  // with the device's name
 };
 
-// A port that an id holds.
+// A port that an id has.
 struct CmBinding {
   sockaddr_storage address;
   bool reuse;
@@ -83,19 +83,19 @@ class CmRoute {
   // Returns the socket that is bound to the source, which is created if necessary, or a negative errno. The caller owns
   // it.
   int take_socket();
-  // Takes the number of the source in its space of RDMA ports, unless it has been taken already.
+  // Takes the RDMA port number of the source address (rdma_port.h), unless it has been taken already.
   int take_number();
   // For an id that is about to listen: from here on it shares its port with no other id, whatever
   // RDMA_OPTION_ID_REUSEADDR says. EADDRNOTAVAIL or EADDRINUSE if another one has it (cma.c: rdma_listen).
   int claim_to_listen();
-  // Leaves the TCP or UDP port of the number to another socket: the next socket that is taken has a substitute port.
-  // The caller closes one that was taken before. 0 or an errno, and then nothing has changed; EINVAL if there is a
-  // substitute already, or no port.
+  // Leaves the TCP or UDP port with the number to another socket: take_socket() then returns one with a substitute
+  // port. A socket that was taken before is the caller's to close. 0, or an errno if nothing has changed: EINVAL if
+  // there is a substitute already, or no port.
   int give_way();
-  // In the child of a fork: it has the socket and not the number; renew() takes the number once the parent has ended.
+  // In the child of a fork: keeps the socket and drops the number, which renew() takes once the parent has ended.
   void inherit();
   int renew();
-  // Whether callers need the number to find the port.
+  // Whether the port is a substitute, which peers find only by the number.
   bool has_substitute() const { return substitute_ != 0; }
 
   void set_type_of_service(std::uint8_t value) { type_of_service_ = value; }
@@ -134,10 +134,10 @@ class CmRoute {
   std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound, and still owned by the route
-  // The number, taken by a listener, by an id that was bound to it, and by one with a substitute port.
+  // The number, if it is taken: by a listener, by an id that was bound to it, or by one with a substitute port.
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
-  unsigned substitute_ = 0;    // 0: the port is that of the number; else which of its substitutes (rdma_port.h)
+  unsigned substitute_ = 0;    // 0: the port is the number itself; else which of its substitutes (rdma_port.h)
   bool lacks_number_ = false;  // the number is still the parent's
   bool reuse_address_ = false;
   std::optional<bool> family_only_;
