@@ -13,7 +13,7 @@ namespace uiw::tools {
 using Environment = std::vector<std::pair<std::string, std::string>>;  // set in the child
 
 struct Child {
-  bool in_time = false;  // false: it was killed, after `limit` or since this process was interrupted
+  bool in_time = false;  // false: it was killed, at the deadline or when this process was interrupted
   int status = -1;       // as waitpid() reports it
   std::string output;
 

@@ -116,8 +116,8 @@ std::string find_program(const std::string& name, int& error) {
 
 std::string preload_value(const std::string& library, const char* present) {
   if (present == nullptr || *present == '\0') return library;
-  // The entries of LD_PRELOAD are separated by colons or spaces. The preload library of another uiw would answer, too,
-  // so it is left out.
+  // The entries of LD_PRELOAD are separated by colons or spaces. The preload library of another uiw would hook the same
+  // calls, so it is left out.
   const fs::path name = fs::path(library).filename();
   std::string rest;
   std::string entry;

@@ -30,7 +30,7 @@ std::string helper_program(const std::string& name);
 // ENOENT, or EACCES (the file exists but cannot be executed; its path is returned).
 std::string find_program(const std::string& name, int& error);
 
-// The value of LD_PRELOAD with `library` first, followed by what is there now but for libraries of the same name.
+// The value of LD_PRELOAD with `library` first, followed by the present entries except libraries of the same name.
 std::string preload_value(const std::string& library, const char* present);
 
 // "a, b or c", for messages.

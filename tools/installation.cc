@@ -63,7 +63,7 @@ std::optional<Problem> version_problem(const std::string& path) {
                  kInstallAgain};
 }
 
-// Which of two is to be removed.
+// Which of two installations is to be removed.
 std::string older_of(const std::string& other, const std::string& version, const std::string& own) {
   return strverscmp(version.c_str(), kVersion) < 0 ? other : own;
 }
@@ -89,7 +89,8 @@ std::vector<std::string> drivers_in(const std::string& file) {
   return names;
 }
 
-// "/x/libuiw" as libibverbs understands it: the plugin for this ABI, or else the first that exists.
+// The plugin that libibverbs finds for a driver ("/x/libuiw"): that for this ABI, or if `abi` is 0 the first that
+// exists.
 std::string plugin_of_driver(const std::string& driver, unsigned abi) {
   const std::string stem = driver.front() == '/' ? driver : std::string(UIW_STOCK_PROVIDER_DIR) + "/lib" + driver;
   std::vector<int> abis(std::begin(kernel_abi::kPluginAbis), std::end(kernel_abi::kPluginAbis));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checks that the files of this installation of uiw belong together, and that no other installation interferes. For
-// `uiw run`, before the program starts, and for `uiw doctor`.
+// `uiw run`, before the program starts, and for `uiw doctor`. Each check returns the problem in its comment, or
+// nothing.
 #pragma once
 
 #include <optional>
@@ -30,9 +31,9 @@ std::optional<Problem> second_library_problem(const std::vector<std::string>& di
 std::vector<std::string> loader_directories();
 
 // A uiw.driver, by which libibverbs finds plugins itself, names a plugin that does not exist, is of another version, or
-// (only if `other_prefix`) of another installation of the same version. `abi`: the one whose plugin is looked for; 0 if
-// any will do. Programs under `uiw run` have the plugin of this uiw nevertheless; libibverbs complains, on hosts with
-// other devices.
+// (only if `other_prefix`) of another installation of the same version. `abi`: the private ABI whose plugin is looked
+// for; 0 if that of any will do. Programs under `uiw run` get the plugin of this uiw all the same, but on hosts with
+// other devices libibverbs complains.
 std::optional<Problem> driver_problem(const std::vector<std::string>& files, unsigned abi, bool other_prefix);
 // The driver files that there are: in /etc/libibverbs.d, and below the prefix of this installation.
 std::vector<std::string> driver_files();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The packages of distributions that have what uiw works with, for messages.
+// Names of the packages with the libraries and programs that uiw uses, for messages.
 #pragma once
 
 #include <string>

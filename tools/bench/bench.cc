@@ -66,7 +66,8 @@ int bench(const BenchOptions& options) {
                     std::string(" is missing; see `uiw doctor`"));
   const std::optional<Place> place = choose_device();
   if (!place) return complain("no device has an IPv4 address; see `uiw devices`");
-  // It has no use for the user's own modules, and compiles none into a directory of the system.
+  // -BEs: bench.py needs none of the user's own modules, and must not write compiled ones into a directory of the
+  // system.
   std::vector<std::string> words{python,
                                  "-BEs",
                                  script,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `uiw bench`: finds the device, and has bench.py run stock RDMA benchmarks over uiw, and in turns with them what they
-// are compared with: plain TCP, UCX and libfabric, in one run on this machine.
+// `uiw bench`: chooses a device, and has bench.py run stock RDMA benchmarks over uiw, alternating with what they are
+// compared with on this machine: plain TCP, UCX and libfabric.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Measures RDMA over uiw, and in turns with it what it is compared with: plain TCP, UCX and libfabric, in one run on this
-machine. `uiw bench` runs it, once it has found the device and the programs that are needed; progress goes to standard
-error."""
+"""Measures RDMA over uiw, alternating with what it is compared with on this machine: plain TCP, UCX and libfabric.
+`uiw bench` runs it once it has chosen the device; progress goes to standard error."""
 import argparse
 import contextlib
 import json
@@ -18,13 +17,15 @@ from processes import PLAIN, Failure, Interrupted, hold_namespace, in_namespace,
 from programs import IPERF3_MAX_SIZE, SHARED_MEMORY, TCP, Setup, rdma_latency, sockperf
 from report import empty_report, empty_row, summarize, table, value_text
 
-# Of Debian and of Fedora, with the programs that are needed of them: for all rows, for some, and for a picture.
+# Packages, each as (its name in Debian, its name in Fedora), and the programs that are used of them: for all rows, for
+# some rows, and for a picture.
 NEEDED = {("perftest", "perftest"): ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat", "ib_atomic_bw"),
           ("iperf3", "iperf3"): ("iperf3",), ("sockperf", "sockperf"): ("sockperf",)}
 OPTIONAL = (("ucx", "UCX", "ucx_perftest", ("ucx-utils", "ucx")),
             ("libfabric", "libfabric", "fi_pingpong", ("libfabric-bin", "libfabric")))
 GNUPLOT = {("gnuplot-nox", "gnuplot"): ("gnuplot",)}
-# Of the two network namespaces, in place of two hosts. RFC 5737: of no network; nothing outside sees them.
+# The interface and the addresses of the two network namespaces that stand for two hosts. The addresses are for
+# documentation (RFC 5737), so no real network has them.
 INTERFACE, SERVER_ADDRESS, CLIENT_ADDRESS = "eth0", "192.0.2.1", "192.0.2.2"
 
 
@@ -42,9 +43,9 @@ def how_to_install(packages):
 
 
 def measure_row(row, runs, measure):
-    """Measures pairs, each the reference first, so that both meet the same machine: one that others use too is faster now
-    than a minute later, so the ratio is taken within each pair. The first pair that fails is measured once more; a second
-    failure in the same row ends it."""
+    """Measures `runs` pairs, each the reference and then uiw, and takes the ratio within each pair: if others use the
+    machine too, its speed changes from minute to minute. The first pair that fails is measured once more; a second
+    failure ends the row."""
     result, pairs = empty_row(row), []
     while len(pairs) < runs:
         which = f"pair {len(pairs) + 1} of {runs}: {row.own.name}"
@@ -84,7 +85,8 @@ def join_hosts(setup, stack):
 
 
 def many_descriptors():
-    """Whether the programs that this one starts may have as many as the rows of 1,000 connections need."""
+    """Raises the limit of descriptors, which the programs inherit, to what the rows of 1,000 connections need. False if
+    it cannot be raised that far."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < plan.DESCRIPTORS:
         return False
@@ -94,8 +96,8 @@ def many_descriptors():
 
 
 def find_available(groups, setup, processors, stack, left_out):
-    """What there is beyond the programs that all rows need, and the setup of two hosts; what there is not is said in
-    `left_out`."""
+    """Which of the needs of rows (Row.needs) are met here, and the setup for two hosts, or None. Adds to `left_out` a
+    line for each need that is not met."""
     available, hosts = {"ucx", "libfabric", "hosts", "descriptors", "processors"}, None
     if "basic" in groups:
         for need, name, program, package in OPTIONAL:
@@ -128,7 +130,8 @@ def measure_rows(setup, runs, groups, processors):
 
 
 def measure_twice(what, measure, show, errors):
-    """Measures again after a failure. Both are told of; None after the second."""
+    """The measured value. After a failure it measures once more; after a second one it adds to `errors` and returns
+    None."""
     for last in (False, True):
         try:
             value = measure()
@@ -143,7 +146,7 @@ def measure_twice(what, measure, show, errors):
 
 
 def measure_bandwidths(setup, runs, errors):
-    """Of each subject, points of message size and Gb/s. All are two-sided: the receiver takes part."""
+    """For each subject, points (message size, Gb/s). All are two-sided: the receiver takes part."""
     sources = {
         plot.UIW_SHARED_MEMORY: plan.bandwidth("send", 0, SHARED_MEMORY)._replace(name="ib_send_bw over shared memory"),
         plot.UIW_TCP: plan.bandwidth("send", 0, TCP)._replace(name="ib_send_bw over TCP"),
@@ -166,7 +169,7 @@ def measure_bandwidths(setup, runs, errors):
 
 
 def measure_latencies(setup, runs, errors):
-    """Of each subject, the 50th, 99th and 99.9th percentile of microseconds."""
+    """For each subject, the 50th, 99th and 99.9th percentile, in microseconds."""
     sources = {
         plot.UIW_SHARED_MEMORY: ("ib_send_lat over shared memory",
                                  lambda: rdma_latency(setup, "ib_send_lat", 8, SHARED_MEMORY)[:3]),
@@ -196,7 +199,7 @@ def draw(setup, runs, processors, file):
 
 
 def obstacle(picture):
-    """Why nothing is measured, in one line; empty if there is no reason."""
+    """Why nothing can be measured, in one line; empty if it can be."""
     needed = {**NEEDED, **(GNUPLOT if picture else {})}
     missing = [package for package, programs in needed.items() if not all(map(shutil.which, programs))]
     if missing:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `uiw bench` measures, what each is compared with, and the targets."""
+"""What `uiw bench` measures, what each measurement is compared with, and the targets."""
 from typing import NamedTuple, Optional
 
 import programs
@@ -8,7 +8,8 @@ from programs import SHARED_MEMORY, TCP, Way
 GBITS, MICROSECONDS, SECONDS, MESSAGES = "Gb/s", "us", "s", "messages/s"
 GROUPS = ("basic", "events", "connections", "server", "pinned")
 FEW_PROCESSORS = 4  # fewer than this are few
-# What 1,000 connections need: shared memory uses only a quarter of the descriptors that a process may have.
+# How many descriptors a process must be allowed for 1,000 connections: shared memory uses only a quarter of those that
+# are allowed.
 DESCRIPTORS = 4500
 K4, K64, K128, M1 = 4 << 10, 64 << 10, 128 << 10, 1 << 20
 
@@ -18,7 +19,7 @@ class Measurement(NamedTuple):
     name: str  # for people
     what: str  # a key of KINDS
     program: Optional[str] = None  # of perftest
-    size: int = 0  # octets of a message; for iperf3, of a write, where it is not iperf3's own choice
+    size: int = 0  # octets of a message; for iperf3, of a write, or 0 for iperf3's own choice
     way: Way = Way()
     connections: int = 1  # of ib_write_bw, or clients of the server
 
@@ -46,7 +47,7 @@ def requests(ends):
 
 
 def message_time(ends):
-    """The processor time of a message: each request has one, and so has each answer."""
+    """Microseconds of processor time for each message. A request and its answer are two messages."""
     return lambda setup, m: programs.requests(setup, ends, m.size, m.connections, m.way)[1] / 2
 
 
@@ -55,7 +56,7 @@ def gigabyte_time(ends):
     return lambda setup, m: message_time(ends)(setup, m) * 1e3 / m.size
 
 
-# The unit, and how it is measured.
+# For each kind of measurement its unit, and the function that measures.
 KINDS = {
     "iperf3": (GBITS, lambda setup, m: programs.iperf3(setup, m.size)),
     "sockperf": (MICROSECONDS, lambda setup, m: programs.sockperf(setup)[0]),
@@ -164,7 +165,7 @@ def basic_rows():
     yield Row("send_bw_1m_ucx", bandwidth("send", M1, TCP), ucx("tcp", TCP, M1), 2, "ucx")
     yield Row("send_lat_8_libfabric", latency("send", TCP, ", average", "rdma_average_latency"),
               Measurement("libfabric tcp, average", "libfabric_latency", size=8), 1.0, "libfabric")
-    # fi_pingpong has no other bandwidth.
+    # fi_pingpong has one message outstanding at a time, and no other bandwidth.
     yield Row("send_bw_1m_libfabric", bandwidth("send", M1, TCP),
               Measurement("libfabric tcp, 1 MiB in turns", "libfabric_bandwidth", size=M1), 2, "libfabric")
 
@@ -180,7 +181,7 @@ def basic_rows():
 
 
 def rule_rows():
-    """Manual connections under both completion rules, to compare what the remote rule costs."""
+    """Connections without rdma_cm under both completion rules, to show what the rule `remote` costs."""
     remote, local = Way(manual="remote"), Way(manual="local")
     before, behind = "without rdma_cm: ", ", completed by the peer"
     for id, own, target in (

@@ -5,7 +5,7 @@ import os
 
 from processes import PLAIN, memory_file, run_program
 
-# Whose values they are, and their colour in both halves. They can be told apart by people who are colour-blind.
+# The subjects, and their colours in both halves. Colour-blind people can tell these colours apart.
 UIW_SHARED_MEMORY, UIW_TCP, UCX, PLAIN_TCP = "uiw, shared memory", "uiw, TCP", "UCX, shared memory", "plain TCP"
 COLOURS = {UIW_SHARED_MEMORY: "#0072b2", UIW_TCP: "#e69f00", UCX: "#009e73", PLAIN_TCP: "#8c8c8c"}
 
@@ -47,12 +47,12 @@ set style fill solid noborder
 
 
 def quoted(text):
-    """As a string of gnuplot, in which nothing but the quote is special."""
+    """The text as a string of gnuplot, in which only the quote is special."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def data_block(name, points):
-    """Its lines: an x, a y, and the y as it is shown."""
+    """A data block of gnuplot. Each line has an x, a y, and the y as it is shown."""
     lines = (f"{x:.6g} {y:.6g} {y:.{2 if y < 10 else 1 if y < 100 else 0}f}\n" for x, y in points)
     return f"{name} << END\n{''.join(lines)}END\n"
 
@@ -90,7 +90,7 @@ def latency_half(latencies):
 
 
 def script(picture, file):
-    """What makes gnuplot write the picture to `file`, as SVG. A curve without points is left out."""
+    """The commands of gnuplot that write the picture to `file`, as SVG. A curve without points is left out."""
     processors, runs = picture["processors"], picture["runs"]
     caption = (f"{processors} {'processor' if processors == 1 else 'processors'}, one host; "
                + ("one run" if runs == 1 else f"medians of {runs} runs"))
@@ -104,7 +104,7 @@ def draw(text):
 
 
 def cannot_write(file):
-    """Why, in one line; empty if it seems that it can be written. For a message before anything is measured."""
+    """Why the file cannot be written, in one line; empty if it seems that it can be. Asked before measuring."""
     if os.path.isdir(file):
         return f"{file} is a directory"
     asked = file if os.path.exists(file) else os.path.dirname(file) or "."

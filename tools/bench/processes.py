@@ -11,7 +11,7 @@ import time
 
 START_LIMIT = 5  # seconds until a server listens and accepts its client
 SLACK = 15       # seconds for set-up and tear-down around a measurement
-# For programs that must run without uiw, also if this program itself runs under uiw.
+# The environment of programs that must run without uiw, even if this program itself runs under uiw.
 PLAIN = {"LD_PRELOAD": None, "LC_ALL": "C"}
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 LIBC = ctypes.CDLL(None)
@@ -30,7 +30,7 @@ class Interrupted(BaseException):
 def raise_interrupts():
     def interrupt(number, _):
         for each in SIGNALS:
-            signal.signal(each, signal.SIG_IGN)  # a second one does not disturb how this one ends what runs
+            signal.signal(each, signal.SIG_IGN)  # a second one must not disturb the clean-up
         raise Interrupted(number)
     for each in SIGNALS:
         signal.signal(each, interrupt)
@@ -54,7 +54,7 @@ def memory_file(content=b""):
 
 
 class Child:
-    """A program that runs, ended with its `with`, and by the kernel where this process is killed."""
+    """A running program. The end of its `with` ends it; if this process is killed, the kernel does."""
 
     def __init__(self, words, environment, where=(), stdin=subprocess.DEVNULL):
         self.name = words[0]
@@ -65,13 +65,13 @@ class Child:
         def begin():
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
-                os._exit(127)  # it has ended before prctl took effect
+                os._exit(127)  # the parent has ended before prctl took effect
             for each in SIGNALS:
                 signal.signal(each, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
         try:
-            with signals_held():  # so that there is no process that this object does not know
+            with signals_held():  # so that an interrupt leaves no process that this object does not know
                 self.process = subprocess.Popen(
                     [*where, *words], stdin=stdin, stdout=self.file, stderr=subprocess.STDOUT, preexec_fn=begin,
                     env={name: value for name, value in changed.items() if value is not None})
@@ -86,7 +86,7 @@ class Child:
         self.file.close()
 
     def wait(self, limit):
-        """Whether it has ended, within so many seconds."""
+        """Waits for `limit` seconds at most. Whether the program has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(limit)
         return self.process.returncode is not None
@@ -116,7 +116,7 @@ class Child:
         return f"{self.name} {how}{self.said()}"
 
     def finish(self, who, duration):
-        """Whether it has succeeded; a failure if it does not end."""
+        """Waits for the end of the program. Whether its status is 0; raises Failure if it does not end in time."""
         if not self.wait(duration + SLACK):
             self.stop()
             raise Failure(f"{who}{self.name} did not end within {duration + SLACK} s{self.said()}")
@@ -124,7 +124,7 @@ class Child:
 
 
 def run_program(words, environment, duration, where=(), stdin=subprocess.DEVNULL):
-    """Its output. Some seconds more than `duration` are allowed."""
+    """Runs a program and returns its output. It may take some seconds longer than `duration`."""
     with Child(words, environment, where, stdin) as child:
         if not child.finish("", duration):
             raise Failure(child.ending())
@@ -148,8 +148,8 @@ def listens(process, port):
 
 
 def run_pair(setup, server, client, port, environment, duration, server_ends=True):
-    """The output of the client, which is run once the server listens on the port. Both have ended then; the server is ended
-    where it does not end by itself after its client."""
+    """Runs a client once its server listens on the port, and returns the client's output. Then both have ended: a
+    server that does not end by itself after its client is ended."""
     deadline = time.monotonic() + START_LIMIT
     with Child(server, environment, setup.server_in) as serving:
         while not listens(serving.process.pid, port) and time.monotonic() < deadline:
@@ -175,8 +175,8 @@ def in_namespace(path):
 
 
 def hold_namespace(stack):
-    """The path of a network namespace that is held by a process of `stack` and by nothing else, so that it is gone with this
-    process however that ends."""
+    """Makes a network namespace and returns its path. Only a process of `stack` keeps it alive, so it is gone with this
+    process, however that ends."""
     holder = stack.enter_context(Child(["unshare", "--net", "sleep", "infinity"], PLAIN))
     path = f"/proc/{holder.process.pid}/ns/net"
     deadline = time.monotonic() + START_LIMIT

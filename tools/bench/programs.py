@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Which benchmark programs are run for each result, with which arguments, and how what they print is read.
+"""Which benchmark programs are run for each result, with which arguments, and how their output is parsed.
 
 The formats are those of perftest 4.5 (perftest_parameters.h, REPORT_FMT and REPORT_FMT_LAT), iperf3 3.12, sockperf 3.7,
-UCX 1.13 with -f and -v, and libfabric 1.17. Text without a result is None.
+UCX 1.13 with -f and -v, and libfabric 1.17. The parsers return None for text without a result.
 """
 import os
 import re
@@ -21,7 +21,7 @@ class Setup(NamedTuple):
     address: str    # an IPv4 address of that device, at the server's end
     gid_index: int  # of the GID of `address`
     seconds: int    # of each measurement
-    iterations: int  # of each ping-pong that is limited by their number
+    iterations: int  # round trips of each ping-pong that has a number of them, and no duration
     # What the command lines of the two ends begin with, where they run in network namespaces of their own.
     server_in: Sequence[str] = ()
     client_in: Sequence[str] = ()
@@ -38,7 +38,7 @@ SHARED_MEMORY, TCP = Way(stream="auto"), Way(stream="tcp")
 
 
 def numbers_of(line):
-    """The numbers of a line that has nothing else."""
+    """The numbers of a line that has only numbers; none for other lines."""
     try:
         return [float(word) for word in line.split()]
     except ValueError:
@@ -46,25 +46,25 @@ def numbers_of(line):
 
 
 def perftest_row(text, size, columns):
-    """The last line of at least so many numbers of which the first is the message size."""
+    """The numbers of the last line that has at least `columns` of them and begins with the message size."""
     rows = [row for row in map(numbers_of, text.splitlines()) if len(row) >= columns and row[0] == size]
     return rows[-1] if rows else None
 
 
 def parse_bandwidth(text, size):
-    """Of an ib_*_bw with --report_gbits: Gb/s, and messages a second."""
+    """From the output of an ib_*_bw with --report_gbits: Gb/s, and messages a second."""
     row = perftest_row(text, size, 5)
     return (row[3], row[4] * 1e6) if row and row[3] > 0 else None
 
 
 def parse_latency(text, size):
-    """Of an ib_*_lat run by iterations, microseconds one way: the 50th, 99th and 99.9th percentile, and the average."""
+    """From an ib_*_lat by iterations, microseconds one way: the 50th, 99th and 99.9th percentile, and the average."""
     row = perftest_row(text, size, 9)
     return (row[4], row[7], row[8], row[5]) if row and row[4] > 0 else None
 
 
 def parse_helper(text, *behind):
-    """Of a program of uiw: the number that its output begins with, and those behind these words."""
+    """From a program of uiw: the number at the beginning of its output, and the numbers behind these words."""
     found = [re.search(re.escape(words) + r"\s*([\d.]+)", text) for words in behind]
     found.insert(0, re.match(r"\s*([\d.]+)", text))
     values = [float(each[1]) for each in found if each]
@@ -87,9 +87,9 @@ def parse_sockperf(text):
 def parse_ucx(text):
     """Gb/s overall, and the median in microseconds one way.
 
-    The last line has the iterations; the median, average and overall time; the average and overall bandwidth, in MB/s that
-    are of 2^20 octets; and likewise the rate. Before the end of a long test there are such lines for the time until then,
-    with the thread before the first number."""
+    The last line has the iterations; the median, average and overall time; the average and overall bandwidth, in units
+    of 2^20 octets a second; and the average and overall message rate. A long test also prints such lines before its
+    end, which begin with the thread."""
     rows = [numbers_of(line.replace(",", " ")) for line in text.splitlines()]
     rows = [row for row in rows if len(row) == 8 and row[5] > 0]
     return (rows[-1][5] * 8 * 2**20 / 1e9, rows[-1][1]) if rows else None
@@ -133,8 +133,8 @@ def rdma_bandwidth(setup, program, size, way, *options):
 
 
 def rdma_connections(setup, size, connections, way):
-    """The same of ib_write_bw over so many connections at a time. Its Writes are limited by their number: the first ones of a
-    thousand connections alone may take longer than a second."""
+    """The same for ib_write_bw over so many connections at a time. It runs for a number of Writes, not for a time: the
+    first Writes of a thousand connections alone may take longer than a second."""
     # perftest asks for a completion of every hundredth Write and of the last, and counts each as a hundred. With another
     # number of Writes it stops polling too early, and then waits for ever for room to send.
     writes = (3000000 if size <= 4096 else 51200) // connections * setup.seconds
@@ -146,14 +146,14 @@ def rdma_connections(setup, size, connections, way):
 
 
 def rdma_latency(setup, program, size, way, events=False):
-    """Percentiles and average, as parse_latency has them; of ends that poll, or that block until an event comes."""
+    """The result of parse_latency(), for ends that poll, or with `events` block until an event comes."""
     options = ["-s", size, "-n", setup.iterations, *(["-e"] if events else [])]
     duration = 1 + setup.iterations // 10000  # enough even if a round trip takes 100 us
     return result_of(program, parse_latency(perftest(setup, program, options, way, duration), size))
 
 
 def helper(setup, environment, *behind):
-    """What a program that is a part of uiw, and measures alone, prints: as parse_helper has it."""
+    """A function that runs a measuring program of uiw and returns what parse_helper() finds in its output."""
     def run(name, *arguments):
         words = [os.path.join(HELPERS, name), *map(str, arguments), str(setup.seconds)]
         return result_of(name, parse_helper(run_program(words, environment, setup.seconds), *behind))
@@ -193,7 +193,7 @@ def sockperf(setup, events=False):
 
 
 def ucx(setup, test, size, stream, messages):
-    """UCX's messages with tags, over its transport posix or tcp: as parse_ucx has it."""
+    """UCX's messages with tags, over its transport posix or tcp: the result of parse_ucx()."""
     port = free_port()
     # -f and -v: the final numbers alone, separated by commas.
     words = ["ucx_perftest", "-p", port, "-t", test, "-s", size, "-n", messages, "-w", messages // 10, "-f", "-v"]
@@ -216,7 +216,7 @@ def ucx_latency(setup, size, stream):
 def libfabric_latency(setup, size):
     """libfabric's provider tcp, in a ping-pong: microseconds one way, on average."""
     port = free_port()
-    # About a second for messages of 8 octets as for those of 1 MiB.
+    # So many take about a second, for messages of 8 octets as well as of 1 MiB.
     iterations = setup.iterations // 20 if size > 4096 else setup.iterations
     options = ["-p", "tcp", "-e", "msg", "-S", str(size), "-I", str(iterations)]
     text = run_pair(setup, ["fi_pingpong", "-B", port, *options], ["fi_pingpong", "-P", port, *options, setup.address],

@@ -7,7 +7,7 @@ from plan import GBITS, MESSAGES, MICROSECONDS, PLAIN_TCP, SECONDS, unit_of
 
 
 def empty_report(setup, runs, processors):
-    """`left_out` is for texts that say which rows there are not, and why."""
+    """`left_out` is for lines that say which rows are left out, and why."""
     return {"device": setup.device, "address": setup.address, "processors": processors, "runs": runs,
             "seconds": setup.seconds, "rows": [], "left_out": []}
 
@@ -22,8 +22,8 @@ def empty_row(row):
 
 
 def summarize(result, pairs):
-    """The median over the pairs (reference, own) of each value. The ratio is the median of the pairs' ratios, which is not
-    exactly that of the medians."""
+    """Sets the medians over the pairs (reference, own). The ratio is the median of the pairs' ratios, which is not
+    exactly the ratio of the medians."""
     ratios = [own / reference for reference, own in pairs]
     result.update(uiw=median(own for _, own in pairs), against=median(reference for reference, _ in pairs),
                   ratio=median(ratios), spread=[min(ratios), max(ratios)])
@@ -39,7 +39,7 @@ DIGITS = {GBITS: 1, MICROSECONDS: 2, SECONDS: 3}
 
 def value_text(value, unit):
     """"41.2 Gb/s", "2.14 us", "0.212 s", "1.05 M/s", "51.4 k/s"."""
-    if unit == MESSAGES:  # two digits of a million would say little of fewer messages
+    if unit == MESSAGES:  # below 0.1 M/s, two decimals of a million say little
         return f"{value / 1e3:.1f} k/s" if value < 1e5 else f"{value / 1e6:.2f} M/s"
     return f"{value:.{DIGITS[unit]}f} {unit}"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// uiw-tcp sends|setup ADDRESS SECONDS: the references of plain TCP. `uiw bench` runs it.
+// uiw-tcp sends|setup ADDRESS SECONDS: measures plain TCP, as a reference. `uiw bench` runs it.
 //
 // sends: how many small messages a second one connection carries, beside RDMA Writes of 8 octets. It sends 8 octets at
 // a time, with TCP_NODELAY, over a connection of this process to itself, while a second thread receives them, and
@@ -40,7 +40,7 @@ int checked(int result, const char* call) {
 
 int make_socket() { return checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"); }
 
-// Listens at the address on any port, which it stores there.
+// Listens at the address on a free port, and stores the port in `address`.
 int listen_at(sockaddr_in& address) {
   socklen_t length = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);

@@ -140,8 +140,8 @@ Finding check_devices(const std::vector<provider::DeviceInfo>& devices) {
   return good("devices", text);
 }
 
-// 0 if this process can create something in the directory, else an errno. It is tried, since SELinux and AppArmor
-// refuse what the modes allow.
+// 0 if this process can create something in the directory, else an errno. Tries it, since SELinux and AppArmor may
+// refuse what the file modes allow.
 int try_directory(const std::string& path) {
   std::string name = path + "/uiw-doctor-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return errno;

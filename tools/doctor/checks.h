@@ -24,7 +24,7 @@ std::vector<Finding> examine();
 // "44.0" from ".../libibverbs.so.1.14.44.0": the file name ends with the release of rdma-core.
 std::string release_of(const std::string& path);
 
-// What uiw-selftest has written, with the log of uiw on standard error: its last line, and what its connection used,
+// The output of uiw-selftest, taken out of uiw's log on standard error: its last line, and what its connection used,
 // "TCP" or "shared memory".
 struct SelftestOutput {
   std::string said;

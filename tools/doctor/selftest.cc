@@ -116,7 +116,7 @@ void post(End& end, ibv_wr_opcode opcode, const Target* target) {
   }
 }
 
-// Waits for `count` completions, in any order of the queues.
+// Waits for `count` completions of the send and receive queues, in any order.
 void complete(End& end, int count, const char* what) {
   ibv_wc completion{};
   while (count > 0) {
@@ -192,7 +192,7 @@ void call(sockaddr* address) {
 
   post(end, IBV_WR_RDMA_WRITE, &target);
   post(end, IBV_WR_SEND, nullptr);
-  complete(end, 3, "RDMA Write and Send");  // two of the client, and the receive of the server's answer
+  complete(end, 3, "RDMA Write and Send");  // two requests, and the receive of the server's answer
   std::memset(end.memory.data(), 0, kLength);
   post(end, IBV_WR_RDMA_READ, &target);
   complete(end, 1, "RDMA Read");

@@ -88,7 +88,7 @@ std::string group_name(gid_t number) {
   return found != nullptr ? found->gr_name : std::to_string(number);
 }
 
-// What the program gains beyond the rights of this process, as execve(2) has it.
+// Whether the program gains rights that this process does not have, by the rules of execve(2).
 Reached privilege_of(const std::string& path) {
   struct stat st {};
   struct statvfs file_system {};

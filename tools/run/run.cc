@@ -125,7 +125,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   return execute(path, program);
 }
 
-// A choice between words says itself what the value may be.
+// The type of a value in --help. For a choice between words, it is the words themselves.
 std::string type_of(const provider::SettingInfo& setting) {
   const std::string values = setting.values, variable = setting.variable;
   const bool choice = values.find('|') != std::string::npos && values.find('.') == std::string::npos;

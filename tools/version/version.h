@@ -8,8 +8,8 @@
 
 namespace uiw::tools {
 
-// The commit that uiw was built from, "0123456789ab" or "0123456789ab+changes"; empty if it is not known. Its source
-// file is compiled again with each commit, and belongs to the `uiw` command alone.
+// The commit that uiw was built from, "0123456789ab" or "0123456789ab+changes"; empty if it is not known. Defined in
+// commit.cc, which is compiled again with each commit and belongs to the `uiw` command alone.
 const char* commit();
 
 inline std::string version_text(const std::string& from) {

@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- Dissectors for Wireshark and tshark of the datagrams of uiw's queue pairs of type UD ("uiwd"), and of the look-ups of
--- rdma_cm's port space UDP ("uiwl"), as docs/datagrams.md of uiw defines them. They are found by the first four octets,
--- on any UDP port:
+-- rdma_cm's port space UDP ("uiwl"), as docs/datagrams.md of uiw defines them. They recognise them by the first four
+-- octets, on any UDP port:
 --
 --   tshark -X lua_script:uiw_datagrams.lua -o udp.try_heuristic_first:TRUE ...
 --
--- Lua 5.1 to 5.4, as in Wireshark 3 and 4. What a receiver drops has an expert info of severity "Error" or "Warning".
+-- Lua 5.1 to 5.4, as in Wireshark 3 and 4. Values that a receiver drops get an expert info of severity "Error" or
+-- "Warning".
 
 local uiwd = Proto("uiwd", "uiw datagram")
 
@@ -68,11 +69,11 @@ uiwd.prefs.multicast_port = Pref.uint("UDP port of multicast", 14791, "UIW_MULTI
 
 -- ---- CRC32c ---------------------------------------------------------------------------------------------------------
 
--- Wireshark brings one of these libraries along; from Lua 5.3 on the language has the operator, which older releases
+-- Wireshark brings one of these libraries along. From Lua 5.3 on the language has the operator ~, which older releases
 -- cannot parse.
 local library = bit32 or bit
 local bxor = library and library.bxor or load("return function(a, b) return a ~ b end")()
-local function xor(a, b) return bxor(a, b) % 4294967296 end -- bit.bxor has a sign
+local function xor(a, b) return bxor(a, b) % 4294967296 end -- bit.bxor returns a signed number
 
 local table_of_octets = {}
 for octet = 0, 255 do
@@ -102,7 +103,7 @@ local function add(tree, field, range, good, expert_info)
   return item
 end
 
--- A queue pair's number and the UDP port that it names, which should be the port of the datagram.
+-- Adds a queue pair's number and the UDP port in it, with a note if that is not the port of the datagram.
 local function add_number(tree, field, port_field, range, port)
   local number = range:uint()
   local item = add(tree, field, range, number < MULTICAST)
@@ -178,7 +179,7 @@ uiwd:register_heuristic("udp", function(buffer, pinfo, tree)
 end)
 DissectorTable.get("udp.port"):add_for_decode_as(uiwd)
 
--- ---- Look-ups of services ---------------------------------------------------------------------------------------------
+-- ---- Look-ups of services -------------------------------------------------------------------------------------------
 
 local uiwl = Proto("uiwl", "uiw look-up of a service")
 

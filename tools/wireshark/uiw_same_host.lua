@@ -1,15 +1,17 @@
 -- SPDX-License-Identifier: MIT
--- Marks for Wireshark and tshark ("uiws") where the two ends of a connection of uiw go on in shared memory instead of
--- TCP, or decide not to: each sends one frame after the start-up of MPA, and no FPDU follows if both use the memory.
+-- A postdissector for Wireshark and tshark ("uiws"). It marks where the two ends of a connection of uiw go over from
+-- TCP to shared memory, or decide not to: each sends one frame after the start-up of MPA, and no FPDU follows if both
+-- use the memory.
 --
 --   tshark -X lua_script:uiw_same_host.lua -i lo -Y uiws
 --
--- It looks at TCP segments that begin with such a frame, after all dissectors, since the one of MPA has the connection.
--- Lua 5.1 to 5.4, as in Wireshark 3 and 4.
+-- It looks at TCP segments that begin with such a frame, after all dissectors, since the dissector of MPA already has
+-- the connection. Lua 5.1 to 5.4, as in Wireshark 3 and 4.
 
 local uiws = Proto("uiws", "uiw shared memory")
 
--- 0: the key, 16: the number that the other end has sent over the Unix socket; 0 refuses the memory.
+-- The frame: at offset 0 the key, at 16 the number that the other end has sent over the Unix socket; all zero refuses
+-- the memory.
 local KEY, SIZE = "uiw shared rings", 32
 
 local f = {

@@ -17,7 +17,7 @@ namespace uiw::requests {
 inline constexpr unsigned kMostClients = 256;
 
 struct Job {
-  sockaddr_in address{};  // where the server listens; any port
+  sockaddr_in address{};  // where the server listens; it chooses the port
   std::size_t size = 0;   // octets of a request and of an answer, or of an RDMA Write
   unsigned clients = 0;
 };
@@ -25,8 +25,8 @@ struct Job {
 // Lies in memory that both ends and the process that measures share.
 struct Shared {
   std::atomic<std::uint16_t> port{0};  // where the server listens, in network byte order; 0: not yet
-  std::atomic<bool> connected{false};  // all clients have their connection, and ask
-  std::atomic<bool> over{false};       // clients take the answers that are due, and end
+  std::atomic<bool> connected{false};  // all clients are connected, and send requests
+  std::atomic<bool> over{false};       // clients take the outstanding answers, and end
   struct alignas(64) Counter {         // alone in its cache line, since each client writes its own
     std::atomic<std::uint64_t> answers{0};
   };
@@ -44,7 +44,7 @@ void ask_tcp(const Job& job, Shared& shared);
 // How the ends of an RDMA connection work.
 enum class Style {
   events,  // Sends; the server has its completion channel in an epoll set, a client blocks until an event comes
-  writes,  // the answer is an RDMA Write and a Send behind it; 32 requests are outstanding, and both ends poll
+  writes,  // the answer is an RDMA Write and then a Send; 32 requests are outstanding, and both ends poll
 };
 void serve_rdma(const Job& job, Style style, Shared& shared);
 void ask_rdma(const Job& job, Style style, Shared& shared);

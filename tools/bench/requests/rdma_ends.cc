@@ -15,7 +15,7 @@
 namespace uiw::requests {
 namespace {
 
-// Every so many Sends one has a completion, which frees the entries of the send queue.
+// One of so many Sends is signaled. Its completion frees the entries of the send queue up to it.
 constexpr unsigned kSignalEvery = 16;
 constexpr std::uint64_t kSendId = ~std::uint64_t{0};
 constexpr unsigned kSlotBits = 8;
@@ -82,7 +82,7 @@ class End {
     check(ibv_post_recv(id_->qp, &request, &bad), "ibv_post_recv");
   }
 
-  // A Send, and an RDMA Write of `size` octets to the slot of the peer's memory before it if `size` is not 0.
+  // Posts a Send and, if `size` is not 0, before it an RDMA Write of `size` octets to the slot of the peer's memory.
   void post_send(unsigned slot, std::size_t size = 0) {
     ibv_sge written = piece(writes_ + slot * size, size), sent = piece(sends_ + slot * sent_, sent_);
     ibv_send_wr send{}, write{};
@@ -103,7 +103,7 @@ class End {
 
   Target target() const { return {reinterpret_cast<std::uintptr_t>(memory_.data() + writes_), region_->rkey}; }
   void set_peer(const Target& peer) { peer_ = peer; }
-  // Of a completion of a receive.
+  // Whether a receive has got a message of the right length.
   bool is_whole(const ibv_wc& completion) const { return completion.byte_len == received_; }
 
  private:
@@ -115,7 +115,7 @@ class End {
   rdma_cm_id* id_;
   std::uint64_t index_;
   std::size_t received_, sent_;  // octets of a message
-  std::vector<char> memory_;     // a slot after the other: what is received, sent, and written by or for the peer
+  std::vector<char> memory_;     // all slots of what is received, then of what is sent, then of what an RDMA Write uses
   std::size_t sends_ = 0, writes_ = 0;
   ibv_mr* region_ = nullptr;
   Target peer_{};
@@ -189,7 +189,7 @@ class Server {
     rdma_cm_id* id = event.id;
     if (cq_ == nullptr) {
       if (style_ == Style::events) channel_ = made(ibv_create_comp_channel(id->verbs), "ibv_create_comp_channel");
-      // For each connection the receives, and the Sends that have a completion.
+      // Room for the receives and the signaled Sends of each connection.
       const int entries = static_cast<int>(job_.clients * (2 * shape_.window + 4));
       cq_ = made(ibv_create_cq(id->verbs, entries, nullptr, channel_, 0), "ibv_create_cq");
     }
@@ -242,7 +242,7 @@ class Server {
 
 class Client {
  public:
-  // Connects. The id has no event channel of the program, so each step waits for its event.
+  // Connects. The id has no event channel, so each call of rdma_cm waits for its event.
   Client(const Job& job, Style style, const sockaddr_in& server) : shape_(shape_of(job, style)) {
     sockaddr_in address = server;
     check(rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP), "rdma_create_id");
@@ -283,7 +283,8 @@ class Client {
     int count = 0;
     while ((count = ibv_poll_cq(cq_, 1, &completion)) == 0) {
       if (channel_ == nullptr) continue;
-      // What arrives between the poll and the request for an event makes none, so there is a poll after it.
+      // What arrives between a poll and the request for an event causes no event, so this polls again after the
+      // request.
       if (!armed_) {
         check(ibv_req_notify_cq(cq_, 0), "ibv_req_notify_cq");
         armed_ = true;

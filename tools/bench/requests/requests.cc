@@ -48,16 +48,17 @@ using std::chrono::seconds;
 
 constexpr seconds kConnectLimit{8};   // until all clients are connected
 constexpr seconds kEndLimit{4};       // until both ends have ended
-constexpr milliseconds kWarmUp{100};  // after it the measurement begins
+constexpr milliseconds kWarmUp{100};  // before the measurement begins
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// A signal that ends this process ends both ends first, so that they are not left to the kernel, which takes its time.
+// Sets the handler of the signals that would end this process. On such a signal it ends both ends itself, since the
+// kernel would take its time.
 void handle_signals(void (*handler)(int)) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, handler);
 }
 
-// Leaves this process the `which`th of the processors that it may use.
+// Pins this process to the `which`th of the processors that it may use.
 void stay_on_processor(unsigned which) {
   cpu_set_t usable, chosen;
   CPU_ZERO(&chosen);
@@ -69,7 +70,7 @@ void stay_on_processor(unsigned which) {
   if (sched_setaffinity(0, sizeof chosen, &chosen) != 0) fail("sched_setaffinity", errno);
 }
 
-// One end as a process, which the kernel ends with this one.
+// One end, as a child process; the kernel kills it if this process ends.
 class EndProcess {
  public:
   EndProcess(const std::function<void()>& work) {
@@ -97,7 +98,7 @@ class EndProcess {
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
   }
 
-  // An end that fails has printed why.
+  // Whether it has ended. An end that fails has printed why.
   bool ended() {
     int status = 0;
     if (pid_ <= 0) return true;
@@ -124,7 +125,7 @@ class Measurement {
   Measurement(EndProcess& server, EndProcess& clients, Shared& shared)
       : server_(server), clients_(clients), shared_(shared) {}
 
-  // Prints the result; false if it failed, which is said then.
+  // Measures and prints the result. False if that failed, with the reason printed.
   bool run(seconds duration) {
     if (!wait(kConnectLimit, [&] { return shared_.connected.load(); }))
       return one_has_ended() ? false : complain("not all are connected in time");
@@ -152,7 +153,8 @@ class Measurement {
 
   bool one_has_ended() { return server_.ended() || clients_.ended(); }
 
-  // False when `limit` has passed, on a signal and, before the end, when one of the processes has ended.
+  // Waits for `done`. False when `limit` has passed, on a signal, or if one of the processes has ended before `over` is
+  // set.
   bool wait(milliseconds limit, const std::function<bool()>& done) {
     const Clock::time_point end = Clock::now() + limit;
     while (!done()) {
