@@ -260,8 +260,8 @@ int Engine::drive_events(const epoll_event* events, int count) {
   return driven;
 }
 
-// Whether this poll asks the kernel. After kQuietAsks polls in a row that asked in vain only one in kAskStride does: all
-// news comes by doorbells, or there is none.
+// Whether this poll asks the kernel. After kQuietAsks polls in a row that asked in vain only one in kAskStride does:
+// all news comes by doorbells, or there is none.
 bool Engine::asks_kernel() { return quiet_asks_ < kQuietAsks || ++looks_ % kAskStride == 0; }
 
 // As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung.
