@@ -17,17 +17,17 @@ namespace uiw {
 
 namespace {
 
-// select() cannot use numbers from 1024 on, so the program needs them least. Higher numbers would enlarge the
-// descriptor table of the process, which each fork copies.
+// The library's descriptors get numbers from here on: select() cannot use these, so the program needs them least. Still
+// higher numbers would enlarge the descriptor table of the process, which each fork copies.
 constexpr unsigned long kHighNumbers = 1024;
 
 std::atomic<const DescriptorGuard*> the_guard{nullptr};
 std::atomic<DescriptorsExhausted> exhausted{nullptr};
 
-// Counting the open descriptors is expensive, so one count serves many calls: takings_left, at first half of those that
-// were free, may be taken before the next count. The program's own descriptors take the lowest free numbers, so growth
-// of the lowest free number since the count (lowest_then) is subtracted. A race between threads makes one count too
-// many or too few, which does no harm.
+// Counting the open descriptors is expensive, so one count serves many calls: takings_left is how many descriptors may
+// be taken before the next count, which sets it to half of the free ones. The program's own descriptors take the lowest
+// free numbers, so growth of the lowest free number since the count (lowest_then) is subtracted. If threads race, there
+// is one count too many or too few, which does no harm.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
 std::atomic<int> lowest_then{0};
@@ -91,7 +91,7 @@ long count_listed(unsigned long limit) {
 long count_open(unsigned long limit) {
   if (const long listed = count_listed(limit); listed >= 0) return listed;
   if (errno == EMFILE || errno == ENFILE) return static_cast<long>(limit);
-  // Without /proc each of the lower numbers is tried; few programs use others.
+  // Without /proc: tries each number below kMostAsked, since few programs use higher ones.
   constexpr unsigned long kMostAsked = 4096;
   long count = 0;
   for (unsigned long number = 0; number < std::min(limit, kMostAsked); ++number)
@@ -100,7 +100,7 @@ long count_open(unsigned long limit) {
 }
 
 // Whether `wanted` descriptors are free below the limit. `lowest_free` was the lowest free number a moment ago; -1 if
-// that is not known.
+// unknown.
 bool are_free(long wanted, unsigned long limit, int lowest_free) {
   const long grown = std::max(0, lowest_free - lowest_then.load(std::memory_order_relaxed));
   if (counted_limit.load(std::memory_order_relaxed) == limit &&
@@ -124,7 +124,7 @@ DescriptorChange::DescriptorChange() : guard_(the_guard.load(std::memory_order_a
   if (guard_ != nullptr) guard_->begin_change();
 }
 
-// Reports last, since writing the message may block.
+// Reports after the end of the change, since writing the message may block.
 DescriptorChange::~DescriptorChange() {
   const int saved_errno = errno;
   if (guard_ != nullptr) guard_->end_change();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The library's own descriptors (sockets, epoll, eventfds, timers) in a process that belongs to the program.
 //
-// Some programs close all descriptors that they do not know, or open files under numbers of their choice (dup2). They
-// must not hit the library's descriptors. So each is moved to a high number and reported to the guard, if the
-// interposer has set one. Descriptors are a limited resource that belongs to the program first: the last 16 below the
-// soft limit are never taken.
+// Some programs close all descriptors that they do not know, or open files under numbers of their choice (dup2). Such
+// programs must not close or replace the library's descriptors. So each of these is moved to a high number and reported
+// to the guard, if the interposer has set one. Descriptors are a limited resource that belongs to the program first:
+// the last 16 below the soft limit are never taken.
 //
 // Descriptors that the program gets from a call (the command descriptor, completion channels) are not taken here. All
 // functions are thread-safe and take no lock of ours; the guard may block them briefly while the program closes
@@ -22,14 +22,14 @@ constexpr int kDescriptorsLeft = 16;
 struct DescriptorGuard {
   void (*protect)(int fd);
   void (*unprotect)(int fd);
-  // Bracket an interval in which a thread has descriptors open that are not protected yet: the program's calls that
-  // would close them wait until its end. The pairs of one thread may be nested.
+  // Begin and end an interval in which this thread has unprotected descriptors open. Until its end, calls of the
+  // program that could close them wait. The pairs of one thread may be nested.
   void (*begin_change)();
   void (*end_change)();
 };
 
-// Scope in which descriptors of the library are opened, until they are protected, or closed, from the end of their
-// protection. It must be short and must not block. Most uses are a single expression:
+// The scope in which the library opens or closes descriptors. It covers the time during which they are open but not
+// protected, must be short and must not block. Most uses are a single expression:
 //
 //   const int fd = DescriptorChange().take(::socket(...), "a connection");
 class DescriptorChange {
@@ -87,11 +87,11 @@ class OwnedDescriptor {
   int fd_ = -1;
 };
 
-// Called once, before the first descriptor is taken. The guard must remain live as long as the process.
+// Called once, before the first descriptor is taken. The guard must never be destroyed.
 void set_descriptor_guard(const DescriptorGuard* guard);
 
 // Sets a function that is called when no descriptor was available for `purpose`. `limit` is the soft limit of the
-// process; `by_limit` is true if this limit, and not that of the system, was the reason.
+// process; `by_limit` is true if this limit was reached, false if it was the limit of the system.
 using DescriptorsExhausted = void (*)(const char* purpose, unsigned long limit, bool by_limit);
 void set_descriptors_exhausted(DescriptorsExhausted function);
 

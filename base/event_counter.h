@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Adding to an eventfd, and polling a descriptor without waiting. Neither is a cancellation point.
+// Adds to an eventfd, and polls a descriptor without waiting. Neither is a cancellation point.
 #pragma once
 
 #include <poll.h>
@@ -13,7 +13,7 @@
 namespace uiw {
 
 // Adds 1 to the eventfd, which wakes a thread that waits for it. False if there is no such descriptor. May be called in
-// a signal handler that restores errno. Not by libc's write(), which is a cancellation point.
+// a signal handler that restores errno. Calls the kernel directly, since libc's write() is a cancellation point.
 inline bool add_event(int fd) {
   const std::uint64_t one = 1;
   long written;
@@ -23,8 +23,9 @@ inline bool add_event(int fd) {
   return written == sizeof one || errno == EAGAIN;  // EAGAIN: the counter is full, and thus not zero
 }
 
-// Polls one descriptor without waiting: those of `events`, and errors, that it has now. Not by libc's poll(), which is
-// a cancellation point and is replaced by uiw's preload library, whose poll() may need locks of the caller.
+// Polls one descriptor without waiting. Returns which of `events`, and which errors, it has now. Calls the kernel
+// directly: libc's poll() is a cancellation point, and uiw's preload library replaces it by one that may need locks
+// that the caller holds.
 inline short events_of(int fd, short events) {
   pollfd asked{fd, events, 0};
   const timespec now{};

@@ -95,8 +95,8 @@ void send_again(int signal, siginfo_t* info) {
 
 // ---- What the program has set as its handlers
 
-// Two copies, of which the generation says which one is valid, so that a signal handler that interrupts a writer can
-// read. Writers exclude each other by Writing.
+// The program's action for one signal, in two copies: the lowest bit of the generation says which one is valid. So a
+// signal handler that interrupts a writer can read. Writers hold the lock Writing.
 class Disposition {
  public:
   struct sigaction read() const {
@@ -129,8 +129,8 @@ constinit Disposition dispositions[2];
 Disposition& disposition(int signal) { return dispositions[index_of(signal)]; }
 
 // The lock for changing dispositions. All signals are blocked while it is held, so that no handler waits for the thread
-// that it has interrupted. Its value is the process id of the holder: the child of a fork may find it locked by the
-// parent and ignores that.
+// that it has interrupted. Its value is the process id of the holder, so that the child of a fork can tell that its
+// parent held it, and takes it all the same.
 class Writing {
  public:
   Writing() {
@@ -158,7 +158,7 @@ class Writing {
   sigset_t before_;
 };
 
-// The program's action for a signal that is about to be carried out; SA_RESETHAND takes effect here.
+// Returns the program's action for a signal; the caller then carries it out. SA_RESETHAND takes effect here.
 struct sigaction take_action(int signal) {
   struct sigaction action = disposition(signal).read();
   const auto resets = [&action] {
@@ -188,8 +188,8 @@ struct sigaction take_action(int signal) {
 // Ends the process as the kernel does for this signal, with a core dump.
 void end_process(int signal, siginfo_t* info) {
   set_default(signal);
-  // An instruction that has faulted faults again when the handler returns. Otherwise the signal is sent again, and is
-  // blocked until then.
+  // An instruction that has faulted faults again when the handler returns. Any other signal is sent again; it is
+  // blocked, so it arrives when the handler returns.
   if (!is_sent(*info) && info->si_code != SI_KERNEL) return;
   const sigset_t own = set_of(bit_of(signal));
   real.mask(SIG_BLOCK, &own, nullptr);
@@ -216,7 +216,8 @@ void pass_on(int signal, siginfo_t* info, void* context) {
     if (action.sa_handler == SIG_IGN && sent) return;
     return end_process(signal, info);  // a fault cannot be ignored
   }
-  // The program's handler may leave by a jump, and then the signal stays blocked in the kernel.
+  // The program's handler may leave by a jump, and then the signal stays blocked in the kernel. So the next guarded
+  // access checks the mask again.
   t_faults.open = false;
   // The program's handler finds the program's mask in the context, and may change it there.
   sigset_t& mask = static_cast<ucontext_t*>(context)->uc_sigmask;
@@ -287,7 +288,7 @@ int program_action(int signal, const struct sigaction* action, struct sigaction*
         result = real.action(signal, &front, nullptr);
         if (result == 0) result = real.action(signal, nullptr, &kernel);
         if (result == 0) {
-          // What the kernel would report: without flags that it does not know, and with what libc has added.
+          // Records what the kernel would report: without flags that it does not know, and with what libc has added.
           constexpr int kRestorer = 0x04000000;  // SA_RESTORER
           wanted.sa_flags &= ~(front.sa_flags & ~kernel.sa_flags);
           wanted.sa_flags |= kernel.sa_flags & kRestorer;
@@ -319,7 +320,8 @@ int program_mask(int how, const sigset_t* set, sigset_t* before) {
   sigset_t was_here;
   sigset_t* const was = before != nullptr ? before : &was_here;
   if (const int error = real.mask(how, &open, was); error != 0) return error;
-  // Signals that the kernel has blocked are blocked for the time of a handler. They stay so until it returns.
+  // A signal that is blocked in the kernel is so because a handler runs, and it stays blocked until that handler
+  // returns.
   const unsigned closed = faults_in(*was);
   unsigned now = t_faults.blocked;
   switch (how) {

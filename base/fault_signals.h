@@ -14,7 +14,7 @@
 // touched.
 //
 // All functions may be called in signal handlers, and in the child of a vfork, which shares the memory but has signal
-// dispositions of its own; there calls change the state of the kernel and no record.
+// dispositions of its own; there, calls change the kernel's state and leave the records as they are.
 #pragma once
 
 #include <signal.h>
@@ -30,7 +30,8 @@ struct RealSignals {
   bool (*borrowed)();                                                                   // true in the child of a vfork
 };
 
-// Says that the program's calls will come here. Called once, before the handler is installed.
+// Tells this module that the interposer passes the program's calls on to it. Called once, before the handler is
+// installed.
 void use_interposed_signals(const RealSignals& real);
 
 // Installs our handler. It calls `ours` first; true means that the fault is handled and the handler may return.

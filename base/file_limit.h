@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A file that becomes longer than RLIMIT_FSIZE ends the process by SIGXFSZ, and a memfd is a file. The program may not
-// expect any file here, so the limit is checked before the kernel would do so.
+// Checks RLIMIT_FSIZE before a file grows, since SIGXFSZ ends a process that makes a file longer than this limit. A
+// memfd counts as a file, too, and the program expects neither file nor signal.
 #pragma once
 
 #include <sys/resource.h>

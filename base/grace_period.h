@@ -7,11 +7,12 @@
 // of the thread's own. Sections may be nested and must be short; wait_for_readers() must not be called inside a
 // section. No function throws.
 //
-// Memory order: a reader stores that it has entered, then looks up. A destroyer stores that the object cannot be found,
-// then reads which sections are open. One of the two sees the other, because all four accesses are sequentially
-// consistent. This includes the look-ups (StagTable, the table of queue pairs): on processors with a weaker order than
-// x86, an acquire load could be executed before the preceding store. The period is read with acquire, so a reader that
-// sees the new period also sees that the object cannot be found.
+// Memory order: a reader first stores that it has entered, then looks up the object. A destroyer first stores that the
+// object cannot be found, then reads which sections are open. All four accesses are sequentially consistent, so either
+// the reader does not find the object, or the destroyer sees the open section and waits. This includes the look-ups
+// (StagTable, the table of queue pairs): on processors with a weaker order than x86, an acquire load could be executed
+// before the preceding store. The period is read with acquire, so a reader that sees the new period also sees that the
+// object cannot be found, and need not be waited for.
 #pragma once
 
 #include <atomic>

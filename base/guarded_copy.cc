@@ -19,8 +19,8 @@ namespace uiw {
 
 namespace {
 
-// Keeps the compiler from merging or reordering stores. x86 processors keep the order of stores; for others a release
-// fence does it.
+// Keeps the compiler from merging or reordering stores. x86 processors keep the order of stores; on other processors a
+// release fence does.
 inline void store_order() {
 #if defined(__x86_64__) || defined(__i386__)
   asm volatile("" ::: "memory");
@@ -104,12 +104,12 @@ class Guard {
     std::size_t size;
 
     bool covers(const siginfo_t& info) const {
-      // The address without the tag bits of processors that have them, compared by pages, since some processors report
-      // only the page.
+      // Addresses are compared without their tag bits, which some processors have, and by pages, since some processors
+      // report only the page.
       constexpr std::uintptr_t kAddress = (std::uintptr_t{1} << 56) - 1;
       constexpr std::uintptr_t kInPage = 4095;
-      // x86 does not report addresses that are not canonical. Memory that is registered without bounds may contain
-      // some.
+      // x86 does not report the address of a fault if it is not canonical (SI_KERNEL). Memory that is registered
+      // without bounds may contain such addresses.
       constexpr std::uintptr_t kHighest = (std::uintptr_t{1} << 47) - 1;
       if (info.si_code == SI_KERNEL) return start > kHighest || size > kHighest - start;
       const auto fault = reinterpret_cast<std::uintptr_t>(info.si_addr);
@@ -138,7 +138,8 @@ inline Guard::~Guard() {
   innermost = outer_;
 }
 
-// The function is entered where the access has faulted, so on x86 it has to align the stack itself.
+// The fault handler continues execution here, as if the instruction that faulted had called this function. On x86 the
+// stack may be misaligned at that instruction, so the function aligns it.
 #if defined(__x86_64__)
 #define UIW_ALIGNS_STACK __attribute__((force_align_arg_pointer))
 #else
@@ -146,9 +147,8 @@ inline Guard::~Guard() {
 #endif
 [[noreturn]] UIW_ALIGNS_STACK void give_up(Guard* guard) { siglongjmp(guard->resume, 1); }
 
-// The fault handler. True if the access was ours; it is then abandoned. If possible the handler returns and execution
-// continues in give_up(): then the kernel restores all that it changed for the handler, the signal mask and the
-// alternate stack.
+// The fault handler. True if the access was ours; the access is then abandoned. If possible the handler returns to
+// give_up(), so that the kernel restores what it has changed for the handler: the signal mask and the alternate stack.
 bool end_access(siginfo_t* info, void* context) {
   Guard* const guard = innermost;
   if (guard == nullptr || is_sent(*info) || !guard->covers(*info)) return false;
@@ -162,7 +162,7 @@ bool end_access(siginfo_t* info, void* context) {
   interrupted->uc_mcontext.pc = reinterpret_cast<std::uint64_t>(give_up);
   return true;
 #else
-  // Only the part of the mask that the kernel has written.
+  // Takes only the part of the mask that the kernel has written.
   sigset_t mask;
   sigemptyset(&mask);
   std::memcpy(&mask, &interrupted->uc_sigmask, (NSIG - 1) / 8);
@@ -205,7 +205,7 @@ bool guarded_copy_unordered(void* to, const void* from, std::size_t size) {
   if (sigsetjmp(guard.resume, 0) != 0) return false;
   guard.begin();
   std::memcpy(to, from, size);
-  // The copy is complete before the guard ends.
+  // Keeps the compiler from ending the guard before the copy is complete.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   return true;
 #endif

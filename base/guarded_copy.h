@@ -5,14 +5,14 @@
 // What guarded_copy() writes becomes visible in ascending order, the last octet last, and naturally aligned 8-octet
 // words become visible as a whole: programs spin on the last octet of an RDMA Write, or on a flag word.
 // guarded_copy_unordered() promises no order: it is memcpy of libc, which may store the last octets first. It is for
-// memory that nobody reads yet. Where another processor has read that memory before, as in a ring, it is four times as
-// fast: stores of whole cache lines need not fetch the lines first.
+// memory that nobody reads yet. It is four times as fast where another processor has read that memory before (the ring
+// of a shared-memory stream), since stores of whole cache lines need not fetch the lines first.
 #pragma once
 
 #include <cstddef>
 
-// An adapter accesses memory by DMA, concurrently with the program, and no ordering is expected. So ThreadSanitizer is
-// not to check these accesses.
+// Excludes a function from ThreadSanitizer: like the DMA of an adapter, it accesses memory concurrently with the
+// program and without any ordering that the program could expect.
 #define UIW_AS_BY_DMA __attribute__((no_sanitize("thread")))
 
 namespace uiw {

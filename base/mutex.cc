@@ -5,8 +5,8 @@
 
 namespace uiw {
 
-// `found`: the state, which was not that of a free mutex of this process. True if this call has taken the mutex: it has
-// become free meanwhile, or its state is of an earlier generation.
+// Takes the mutex if it has become free meanwhile, or if its state is of an earlier fork generation; true if so.
+// `found` is the state that the caller has read: not that of a free mutex of this generation.
 bool Mutex::try_slowly(unsigned found) {
   while ((found & ~(kTaken | kAwaited)) != free() || (found & kTaken) == 0) {
     if (state_.compare_exchange_weak(found, free() | kTaken, std::memory_order_acquire)) return true;

@@ -30,7 +30,7 @@ inline void count_fork() { detail::forks.fetch_add(1); }
 // data that it guards may be inconsistent then. Tables that a child goes on using are therefore locked over the fork
 // instead (verbs/fork.cc); this class is for objects that belong to the parent and that a child can at most destroy.
 //
-// A message takes about ten of these, nearly always uncontended, so taking and releasing are inline.
+// Each message takes about ten mutexes, nearly always uncontended, so lock() and unlock() are inline.
 class UIW_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
@@ -73,8 +73,8 @@ class UIW_CAPABILITY("mutex") Mutex {
   void lock_slowly();
   void wake_one();
 
-  // ThreadSanitizer learns that this is a mutex, so it checks the order in which they are taken, too. In the child of a
-  // fork it still counts those as taken that other threads held.
+  // These tell ThreadSanitizer that this is a mutex, so that it checks the lock order, too. They do nothing in the
+  // child of a fork, where ThreadSanitizer still counts mutexes of the parent's other threads as taken.
 #if defined(__SANITIZE_THREAD__)
   static constexpr unsigned kTry = __tsan_mutex_try_lock, kTryFailed = kTry | __tsan_mutex_try_lock_failed;
   static bool tells() { return fork_generation() == 0; }
@@ -152,8 +152,8 @@ class UIW_SCOPED_CAPABILITY UniqueLock {
   bool owned_ = false;
 };
 
-// Tells the analysis that a lock is held where it cannot see that: in the body of a lambda, whose caller holds it, or
-// behind a fork, before which it was taken. Does nothing.
+// Tells the analysis that a lock is held where it cannot see that: in the body of a lambda whose caller holds it, or
+// after a fork, if it was taken before the fork. Does nothing.
 template <typename Lock>
 void assume_held(const Lock& lock) UIW_ASSERT_CAPABILITY(lock) {
   static_cast<void>(lock);

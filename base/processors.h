@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The processors that this process may use: those on which it was allowed to run when it started, whatever a program
-// has told the system for its own threads since. Where these are not known, those of the calling thread. Thread-safe.
+// The processors that this process may use: those on which it was allowed to run when it started, whatever affinity the
+// program has set for its threads since. If these are unknown, those of the calling thread. Thread-safe.
 #pragma once
 
 #include <sched.h>
@@ -13,7 +13,7 @@ namespace detail {
 inline std::atomic<const cpu_set_t*> starting_processors{nullptr};
 }
 
-// Null if they are not known. The set must remain live.
+// `set` is null if they are unknown, and must never be destroyed.
 inline void set_starting_processors(const cpu_set_t* set) { detail::starting_processors.store(set); }
 
 // The number of processors, 1 if the system does not report it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backoff of a thread that waits, with nothing to wake it, for what another thread is about to finish, or for the
-// system to have memory. The first turns spin, the next ones yield, and from then on each one sleeps: a thread of a
-// real-time policy that only yielded would keep the processor from a thread of lower priority that it waits for.
+// Backoff for a thread that polls until another thread finishes something short, or until the system has memory. The
+// first turns spin, the next ones yield, and all later ones sleep: if a thread with a real-time policy only yielded, it
+// could keep the thread for which it waits, of lower priority, off the processor for ever.
 #pragma once
 
 #include <sched.h>
@@ -17,7 +17,7 @@ class ShortWait {
  public:
   static constexpr unsigned kLooks = 100, kYields = 100;
 
-  // To be called between two looks. Keeps errno and is no cancellation point, unlike libc's nanosleep().
+  // To be called between two polls. Keeps errno and is no cancellation point, unlike libc's nanosleep().
   void turn() {
     if (turns_ < kLooks + kYields) {
       if (++turns_ > kLooks) sched_yield();

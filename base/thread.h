@@ -22,7 +22,7 @@ inline bool start_service_thread(std::thread& thread, const char* name, std::fun
   pthread_sigmask(SIG_SETMASK, &all, &before);
   bool started = true;
   try {
-    // The new thread unblocks them itself, since one that is pending must stay blocked in the caller.
+    // The new thread itself unblocks the signals for faults: in the caller, a pending one must stay blocked.
     thread = std::thread([body = std::move(body)] {
       sigset_t faults;
       sigemptyset(&faults);

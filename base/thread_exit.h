@@ -13,7 +13,8 @@ namespace uiw {
 // Objects are created when the library is loaded, or when they are first needed, and are never destroyed.
 class ThreadExit {
  public:
-  // `give_back` is called with what the thread has passed to note(); not for the thread that ends the process.
+  // When a thread ends, `give_back` is called with what the thread has passed to note(). It is not called for the
+  // thread that ends the process.
   explicit ThreadExit(void (*give_back)(void*)) : made_(::pthread_key_create(&key_, give_back) == 0) {}
   ThreadExit(const ThreadExit&) = delete;
   ThreadExit& operator=(const ThreadExit&) = delete;

@@ -28,13 +28,14 @@ struct StreamTraffic {
 
 // Signs that the peer is alive.
 struct PeerSigns {
-  // Octets that the peer's end has acknowledged (its TCP, or in shared memory its process), and octets received from
-  // it.
+  // `taken`: octets that the peer has acknowledged (its TCP, or in shared memory its process). `come`: octets received
+  // from the peer.
   std::uint64_t taken = 0, come = 0;
   // Everything that was sent reaches the peer even if this process ends now: its TCP has acknowledged it, or it is in
   // shared memory.
   bool all_taken = false;
-  // TCP has retransmitted; and the time since its last acknowledgement.
+  // `sent_again`: TCP has retransmitted, and no acknowledgement has come since. `silent`: the time since the last
+  // acknowledgement.
   bool sent_again = false;
   std::chrono::milliseconds silent{0};
 };
@@ -43,22 +44,22 @@ class ByteStream {
  public:
   virtual ~ByteStream() = default;
 
-  // The number of octets that were accepted, from the first one on, or a negative errno: -EAGAIN if none is accepted
-  // now, -EFAULT if the memory of the next octet is not accessible.
+  // Returns the number of octets that were accepted, from the first one on, or a negative errno: -EAGAIN if none is
+  // accepted now, -EFAULT if the memory of the next octet is not accessible.
   virtual ssize_t send(std::span<iovec> vectors) = 0;
   // To be called when the socket or ring is full. True if an event will report room; false if there is room by now.
   virtual bool await_room() = 0;
 
-  // Fills `wanted` first. `rest` is what follows, in `staging`, which must not be empty, or in the stream's own memory;
-  // it is valid until the next call of a receiving function. Returns the number of octets in both; 0 when the peer has
-  // closed in order; or a negative errno, -EAGAIN if there are none. Where is_shared(), the peer may change the octets
-  // at any time.
+  // Fills `wanted` first. `rest` is set to the octets that follow. They are in `staging`, which must not be empty, or
+  // in the stream's own memory, and stay valid until the next call of a receiving function. Returns the number of
+  // octets in both; 0 when the peer has closed in order; or a negative errno, -EAGAIN if there are none. Where
+  // is_shared(), the peer may change the octets at any time.
   virtual ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) = 0;
   // To be called once the caller has used what receive() has returned.
   virtual void used() = 0;
   // To be called after -EAGAIN of receive(). True if an event will report octets or the end of the stream; false if one
-  // of them is there by now. `look_for_end`: false saves a system call, where no event of the socket has reported an
-  // end.
+  // of them is there by now. `look_for_end` may be false if no event of the socket has reported an end; this saves a
+  // system call.
   virtual bool await_octets(bool look_for_end) = 0;
   // True if a receive() that returns fewer octets than it had room for has emptied the stream, so that an event reports
   // the next ones (epoll(7)).

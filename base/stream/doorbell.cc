@@ -25,12 +25,12 @@ Doorbell Doorbell::create() {
 
 namespace {
 
-// Tries while the system has no memory for the octet: some 5 ms (ShortWait).
+// The most tries while the system has no memory for the octet. They take some 5 ms (ShortWait).
 constexpr unsigned kMostTries = 300;
 
-// False if this is no socket, or it has been shut down. The call's flags make it non-blocking, since a peer could
-// change the status flag (O_NONBLOCK). If the socket is full, the peer has been woken often enough. If the system has
-// no memory for the octet, this is tried again for some milliseconds, since a peer that is not woken stops.
+// False if this is no socket, or it has been shut down. The call is non-blocking by its own flag, since a peer could
+// change the socket's status flag (O_NONBLOCK). A full socket is no failure: unread octets wake the peer, too. If the
+// system has no memory for the octet, tries again for some milliseconds, since a peer that is not woken would sleep on.
 bool send_octet(int socket) {
   const int before = errno;
   const char octet = 1;
@@ -50,8 +50,8 @@ bool send_octet(int socket) {
 
 }  // namespace
 
-// Not by libc's recv(), which is a cancellation point. An octet takes most of a kilobyte of the kernel's memory, and a
-// socket has room for some hundreds of them, so one call reads all.
+// Calls the kernel directly, since libc's recv() is a cancellation point. Each octet takes most of a kilobyte of the
+// kernel's memory, so a socket has room for some hundreds of them, and one call reads them all.
 bool Doorbell::drain() const {
   const int before = errno;
   std::array<char, 1024> dropped;

@@ -2,8 +2,8 @@
 // Wakes a thread of another process that sleeps on an epoll set, by a connected pair of Unix stream sockets. The
 // process that sleeps watches one end (Doorbell) and passes copies of the other to all its peers, each of which keeps
 // its copy with its mapping of the doorbell page (PeerDoorbell, doorbell_page.h). The octets have no meaning. Nothing
-// blocks, whatever a peer does. A peer that shuts the pair down ends the streams of all peers that then have to wake a
-// thread. Thread-safe.
+// blocks, whatever a peer does. If a peer shuts the pair down, each other peer that then has to wake a thread ends its
+// stream instead. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -45,7 +45,7 @@ class PeerDoorbell {
   PeerDoorbell(std::unique_ptr<DoorbellPage> page, OwnedDescriptor socket)
       : page_(std::move(page)), socket_(std::move(socket)) {}
 
-  // Reports news of the stream with this bit of the peer's page; `at` may be any number, since the peer has told it.
+  // Reports news of the stream that has bit `at` in the peer's page. `at` comes from the peer and may be any number.
   // False if the peer sleeps and cannot be woken.
   bool ring(DoorbellPage::Bell at) const { return page_->ring(at) || wake(); }
   int socket() const { return socket_.get(); }

@@ -3,8 +3,9 @@
 // stream that has news, so a thread polls thousands of streams without a system call. A flag beside the bits says that
 // nobody polls them; then a peer has to wake a thread (doorbell.h).
 //
-// A peer may write anything into the memory at any time. A bit that is set in vain leads to a stream without news. A
-// peer that clears bits of others delays their news; it is a process of the same user. Thread-safe.
+// A peer may write anything into the memory at any time. If a peer sets a bit without reason, the owner looks at a
+// stream that has no news. A peer that clears bits of others delays their news; it is a process of the same user.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -34,8 +35,8 @@ class DoorbellPage {
   static std::unique_ptr<DoorbellPage> attach(int fd);
 
   Word& word(std::size_t number) const { return reinterpret_cast<Word*>(memory_.data())[number]; }
-  // Sets the bit, for a peer that has written something. False if a thread has to be woken: nobody polls the bit, or
-  // `at` names none, whatever number it is.
+  // Sets the bit `at` of a stream that has news. False if a thread has to be woken instead: nobody polls the bit, or
+  // `at`, which may be any number, names no bit.
   bool ring(Bell at) const {
     if (at == kNoBell || at > kWords * kBits) return false;
     Word& its = word((at - 1) / kBits);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// MFD_NOEXEC_SEAL, which older kernels do not know; newer ones can be told to refuse a memfd without it.
+// Sets MFD_NOEXEC_SEAL if the kernel knows this flag: such a kernel can be configured to refuse a memfd without it.
 int make_memfd(const char* name) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING, kNoExecSeal = 0x8U;
   const int made = ::memfd_create(name, kFlags | kNoExecSeal);

@@ -12,14 +12,14 @@ namespace uiw {
 
 class SealedMemory {
  public:
-  // `size`: of all; `allocated`: octets at the beginning that get memory at once, since they are accessed without a
-  // guard.
+  // `size`: octets in all. `allocated`: how many of them, from the beginning, get memory at once, since they are
+  // accessed without guarded_copy().
   struct Size {
     std::size_t size, allocated;
   };
 
-  // Makes new memory. `fd` is its descriptor, close-on-exec, which the caller owns, or -1. `name` and `purpose` are
-  // string literals: what the memory is called, and see DescriptorChange. Empty if the system does not allow it.
+  // Makes new memory. `fd` is its descriptor, close-on-exec, which the caller owns, or -1. `name` (of the memfd) and
+  // `purpose` (see DescriptorChange) are string literals. Empty if the system does not allow it.
   static SealedMemory create(const char* name, const char* purpose, Size size, int& fd);
   // Maps memory that a peer has made; the caller goes on owning `fd`. Empty if it is not as create() makes it, or
   // cannot be mapped.

@@ -15,7 +15,8 @@ namespace {
 std::atomic<unsigned> live{0};
 std::atomic<pid_t> counting{0};  // the process of which `live` is the count
 
-// A child of a fork begins at 0, since the memory is its parent's. If two threads are first, one may not be counted.
+// A child of a fork begins at 0, since the memory is its parent's. If two threads of the child race here, one object
+// may stay uncounted.
 void begin_count_in_child() {
   const pid_t own = ::getpid();
   if (counting.exchange(own) != own) live.store(0);
@@ -45,8 +46,8 @@ std::unique_ptr<SharedMemory> SharedMemory::made_of(SealedMemory memory) {
   return std::unique_ptr<SharedMemory>(new (std::nothrow) SharedMemory(std::move(memory)));
 }
 
-// The control blocks have memory from the start, so that a system without memory says so here: they are accessed
-// without a guard.
+// The control blocks get memory here, so that a system without memory fails this call: later they are accessed without
+// guarded_copy().
 std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
   auto memory = made_of(SealedMemory::create("uiw rings", "shared memory", kSealed, fd));
   if (!memory && fd >= 0) close_descriptor(std::exchange(fd, -1));

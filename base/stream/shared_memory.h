@@ -11,19 +11,19 @@
 
 namespace uiw {
 
-// Which ring an end writes.
+// The ring that an end writes: the caller writes the first, the called end the second.
 enum class RingSide { first, second };
 
 class SharedMemory {
  public:
-  // Size of each ring: the part in use stays in the cache of a processor core, and lets both ends work at the same
-  // time.
+  // Size of each ring: small enough that the part in use stays in the cache of a processor core, large enough that both
+  // ends work at the same time.
   static constexpr std::size_t kRing = 256 * 1024;
-  // Offset of the rings: a page, of the largest size that systems have.
+  // Offset of the first ring: a page of the largest size that systems have.
   static constexpr std::size_t kControl = 64 * 1024;
   static constexpr std::size_t kSize = kControl + 2 * kRing;
 
-  // How many there are in this process. A child of a fork begins with none.
+  // The number of such objects in this process. A child of a fork begins with none.
   static unsigned count();
 
   // See SealedMemory; null if there is no memory.

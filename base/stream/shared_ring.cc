@@ -39,8 +39,9 @@ ssize_t RingWriter::put(const std::byte* from, std::size_t size) {
   return static_cast<ssize_t>(most);
 }
 
-// Either this end sees the room, or the reader, which releases it and then looks at the flag, sees that this end waits:
-// all four accesses are sequentially consistent.
+// This end first sets the flag writer_waits, then reads the reader's position. The reader first stores its position,
+// then reads the flag. All four accesses are sequentially consistent, so this end sees the room, or the reader sees the
+// flag and wakes this end.
 bool RingWriter::await_room() {
   control_.writer_waits.store(1);
   if (look() && room() == 0) return true;
@@ -48,8 +49,9 @@ bool RingWriter::await_room() {
   return false;
 }
 
-// As above: either this end sees that the reader sleeps, or the reader sees the octets. publish() does not wait for the
-// cache line, so the octets and the position reach the reader together; the read-modify-write here does wait.
+// This end first stores its position, then reads the flag reader_sleeps. The reader first sets the flag, then reads the
+// position. So this end sees the flag, or the reader the octets. The store in publish() does not wait for the cache
+// line, so octets and position reach the reader together; this read-modify-write does.
 bool RingWriter::peer_sleeps() {
   control_.written.fetch_add(0);
   if (control_.reader_sleeps.load() == 0) return false;

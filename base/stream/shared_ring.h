@@ -3,8 +3,8 @@
 //
 // The peer is not trusted: it may write anything into the ring and its control block at any time. So each end keeps its
 // own position to itself, and checks the other's each time it reads it. No octet outside the ring is accessed, whatever
-// the peer writes. A page of the ring that is touched first may get no memory from the system, so each access to the
-// ring goes through guarded_copy(), also those of the callers; the control blocks must have been touched before.
+// the peer writes. The first access to a page of the ring faults if the system has no memory for it. So each access to
+// the ring goes through guarded_copy(), also those of the callers. The control blocks must have memory before.
 //
 // Neither class makes a system call. A writer asks peer_sleeps() after it has written, and a reader peer_waits() after
 // it has released octets; then the caller wakes the peer. Not thread-safe; the two classes share nothing but the
@@ -30,9 +30,9 @@ struct RingControl {
   alignas(64) std::atomic<std::uint64_t> written;
   // Written by the reader.
   alignas(64) std::atomic<std::uint64_t> read;
-  // Set by the writer, which waits for room; cleared by the reader, which wakes it.
+  // Set by a writer that waits for room; cleared by the reader when it wakes the writer.
   alignas(64) std::atomic<std::uint32_t> writer_waits;
-  // Set by the reader, which waits for octets; cleared by the writer, which wakes it.
+  // Set by a reader that waits for octets; cleared by the writer when it wakes the reader.
   std::atomic<std::uint32_t> reader_sleeps;
   // Written by the reader: its bit in its page of doorbells (doorbell_page.h), for news of both rings.
   std::atomic<std::uint32_t> readers_bell;
@@ -49,8 +49,8 @@ class RingWriter {
   RingWriter(const RingWriter&) = delete;
   RingWriter& operator=(const RingWriter&) = delete;
 
-  // Copies octets into the ring. Returns the number that was accepted, from the first one on; -EAGAIN if there is no
-  // room for any; -EFAULT if octets that follow are not accessible; -EPROTO if the peer has broken the ring, or the
+  // Copies octets into the ring. Returns the number that was accepted, from the first one on. If none was: -EAGAIN if
+  // there is no room; -EFAULT if the first octets are not accessible; -EPROTO if the peer has broken the ring, or the
   // system has no memory for it. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before
   // all are copied. Octets shortly before inaccessible ones are not accepted either, so that no header is sent without
   // its payload.
@@ -61,9 +61,9 @@ class RingWriter {
   // now.
   bool await_room();
   void close() { publish(RingControl::kClosed); }
-  // Whether a reader sleeps that has to be woken; true once for each time it sleeps.
+  // Whether the reader sleeps and has to be woken now; true only once for each time it sleeps.
   bool peer_sleeps();
-  // Whether the reader says that it has released everything; and how much.
+  // What the reader says: whether it has released everything, and up to which position.
   bool is_empty() const { return read_by_peer() == written_; }
   std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
   std::uint64_t written() const { return written_; }
@@ -104,9 +104,9 @@ class RingReader {
     control_.read.store(read_);
     released_ = read_;
   }
-  // Octets that the caller has advanced beyond since release() was called last.
+  // The number of octets that the caller has advanced beyond since the last release().
   std::uint64_t unreleased() const { return read_ - released_; }
-  // Whether a writer waits for room that has to be woken now; true once for each time it waits.
+  // Whether the writer waits for room and has to be woken now; true only once for each time it waits.
   bool peer_waits();
   // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
   bool await_octets();

@@ -17,12 +17,12 @@ namespace {
 
 RingSide written_by(bool caller) { return caller ? RingSide::first : RingSide::second; }
 
-// One thread at a time counts; others read.
+// Only one thread at a time counts, so this needs no read-modify-write. Others may read.
 void count(std::atomic<std::uint64_t>& counter) {
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-// A short frame behind the few octets of the start-up: the socket has room for all of it.
+// Sends the frame at once: it follows only the few octets of the start-up, so the socket has room for all of it.
 bool send_frame(TcpStream& tcp, const SwitchNonce& nonce) {
   SwitchFrame frame = encode(nonce);
   iovec vector{frame.data(), frame.size()};
@@ -61,7 +61,7 @@ ssize_t SharedStream::send(std::span<iovec> vectors) {
   return taken == -EPROTO ? break_off() : taken;
 }
 
-// Before the switch the event that is waited for is the peer's frame.
+// Before the switch, the arrival of the peer's frame is the event that is awaited.
 bool SharedStream::await_room() { return mode_.load(std::memory_order_acquire) != Mode::rings || writer_.await_room(); }
 
 ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octets& rest) {
@@ -80,7 +80,7 @@ ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octet
 }
 
 // Receives the peer's frame, or, at the called end, the first octets of a caller that has not taken the memory. No FPDU
-// is incomplete yet, so none wants octets.
+// is incomplete yet, so the argument `wanted` of receive() is empty.
 ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   const ssize_t n = tcp_.receive_untapped(MutableOctets(frame_).subspan(frame_size_));
   if (n <= 0) return n;
@@ -111,7 +111,7 @@ ssize_t SharedStream::switch_over() {
   return 0;
 }
 
-// At the called end. False if the caller has not sent its number.
+// At the called end: receives the caller's number and its doorbell. False if they have not been sent.
 bool SharedStream::find_peer() {
   std::array<int, 2> fds;
   const OwnedDescriptor socket = std::move(offer_.socket);
@@ -122,7 +122,7 @@ bool SharedStream::find_peer() {
   return true;
 }
 
-// Users of the memory check for Mode::rings first.
+// The memory can be freed, since other functions use it only in Mode::rings.
 void SharedStream::stay_on_tcp() {
   mode_.store(Mode::tcp, std::memory_order_release);
   offer_.memory.reset();
@@ -141,7 +141,7 @@ ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, 
     }
     if (reader_.unreleased() > 0) release();
     if (end_) return *end_;
-    // Octets that the peer had written before it ended are visible by now.
+    // Octets that the peer had written before it ended TCP are visible by now, so the ring is looked at once more.
     if (++empty_looks_ % kLookAtTcp != 0 || !tcp_has_ended()) return -EAGAIN;
   }
 }
@@ -190,8 +190,8 @@ void SharedStream::used() {
   if (reader_.unreleased() >= kReleased) release();
 }
 
-// If the peer cannot be woken, it is gone, which TCP reports, or another peer of it has shut its doorbell down: then
-// the end of TCP wakes it.
+// If the peer cannot be woken, it is gone, or another process has shut its doorbell down. In the second case the end of
+// TCP wakes it, which also ends the stream.
 void SharedStream::ring() const {
   if (!offer_.peer->ring(writer_.readers_bell())) tcp_.shutdown_send();
 }
@@ -224,7 +224,7 @@ ssize_t SharedStream::break_off() {
   return -EPROTO;
 }
 
-// Only the writer may do that: it knows which octets of the ring it is not using.
+// Called by the writer, since only the writer knows that it is not writing to the ring now.
 bool SharedStream::give_back_idle_memory() {
   if (mode_.load(std::memory_order_acquire) != Mode::rings) return false;
   const std::uint64_t written = writer_.written();

@@ -4,10 +4,10 @@
 // The switch. During the start-up of MPA the called end offers memory and a number to the caller over a Unix socket,
 // and the caller sends a number of its own there. A caller that takes the memory maps it, sends the frame of
 // switch_format.h over TCP, and waits. The called end answers with its frame. From here on both use the rings, and TCP
-// carries nothing but its end. If the called end's first octets are no such frame, the caller has not taken the memory,
-// and the stream stays on TCP; so it does if the called end refuses. A wrong number ends the stream; so does an octet
-// that TCP carries after the switch, at the latest when TCP ends. After the switch an end needs no descriptor but that
-// of TCP: all streams between two processes share their doorbells.
+// carries nothing but its end. The stream stays on TCP if the called end refuses, or if the first octets that it
+// receives are no such frame: then the caller has not taken the memory. A wrong number ends the stream; so does an
+// octet that TCP carries after the switch, at the latest when TCP ends. After the switch an end needs no descriptor but
+// that of TCP: all streams between two processes share their doorbells.
 //
 // Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
 // ByteStream::receive().
@@ -44,7 +44,7 @@ struct SharedOffer {
   const bool caller;    // this end is the calling one
   SwitchNonce own{};    // the number that this end has made
   SwitchNonce peers{};  // the number that the peer has made
-  // At the called end: the Unix socket, which has the peer's number and doorbells once its frame has arrived.
+  // At the called end: the Unix socket. Once the caller's frame has arrived, its number and doorbell can be read here.
   OwnedDescriptor socket;
   FindDoorbell find_doorbell = nullptr;
 };
@@ -100,12 +100,12 @@ class SharedStream final : public ByteStream {
     tcp,
     broken,
   };
-  // TCP is checked for its end in one of so many looks at an empty ring.
+  // TCP is checked for its end once in this many looks at an empty ring.
   static constexpr unsigned kLookAtTcp = 128;
-  // Octets that were read are released in parts of this size, or when nothing is left to read: the program waits for
-  // the message and not for its room.
+  // Octets that were read are released once there are this many, or when nothing is left to read. Releasing each
+  // message would delay it, and the program waits for the message, not for the room.
   static constexpr std::size_t kReleased = SharedMemory::kRing / 4;
-  // Less than this of an idle ring is not given back: the next octets would need a page of memory again.
+  // An idle ring is given back only if at least this much was written: the next octets need pages of memory again.
   static constexpr std::size_t kWorthGivingBack = 8 * 1024;
 
   ssize_t receive_frame(MutableOctets staging, Octets& rest);
@@ -126,11 +126,10 @@ class SharedStream final : public ByteStream {
   const bool copies_;
   std::atomic<Mode> mode_;
   RingWriter writer_;
-  std::atomic<std::uint64_t> writes_{0};  // that have put octets into the ring
-  // Up to which position the ring had been written at the last call of give_back_idle_memory(), and when memory was
-  // last given back.
+  std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
+  // The position of the writer at the last call of give_back_idle_memory(), and when memory was last given back.
   std::uint64_t idle_since_ = 0, given_back_ = 0;
-  // Of the receiver.
+  // The members of the receiver.
   alignas(64) RingReader reader_;
   unsigned empty_looks_ = 0;
   std::optional<ssize_t> end_;                         // 0 or the error with which TCP has ended

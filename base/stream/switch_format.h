@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The frames by which two ends of uiw agree on a TCP connection to go on in shared memory (shared_stream.h). The caller
-// sends one behind the MPA Reply, and the called end answers with one. Each has the number that its sender got from the
-// other end over the Unix socket, which proves that the process with the memory has the other end of this connection. A
-// called end that cannot use the memory after all answers with the number 0, which nobody has, and both stay on TCP.
+// The frames by which the two ends of a TCP connection, both uiw's, agree to go on in shared memory (shared_stream.h).
+// The caller sends one after it has received the MPA Reply, and the called end answers with one. Each carries the
+// number that its sender got from the other end over the Unix socket. This proves that the process that shares the
+// memory has the other end of this connection. A called end that cannot use the memory after all answers with the
+// number 0, which nobody has, and both stay on TCP.
 //
 // No FPDU begins like this frame (RFC 5041 section 4: reserved bits of the DDP control octet would be set).
 #pragma once
@@ -35,7 +36,7 @@ inline SwitchFrame encode(const SwitchNonce& nonce) {
   return frame;
 }
 
-// Whether these octets, up to a whole frame, begin as a frame does.
+// Whether these octets, at most a whole frame, may be the beginning of a frame.
 inline bool begins_switch_frame(Octets octets) {
   return std::memcmp(octets.data(), kSwitchKey.data(),
                      octets.size() < kSwitchKey.size() ? octets.size() : kSwitchKey.size()) == 0;

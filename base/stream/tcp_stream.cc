@@ -49,12 +49,12 @@ int TcpStream::release() {
   return std::exchange(fd_, -1);
 }
 
-// These three make system calls without libc. The functions of libc are cancellation points, and a thread of the
-// program that is cancelled must not leave a post or a poll in the middle. (ThreadSanitizer does not see these calls,
-// as it should be: octets are taken from memory as an adapter takes them by DMA.)
+// The functions below send and receive without libc. The functions of libc are cancellation points, and a thread of the
+// program that is cancelled must not leave a post or a poll half done. (ThreadSanitizer does not see these calls, as it
+// should be: octets are taken from memory as an adapter takes them by DMA.)
 
 ssize_t TcpStream::send_untapped(std::span<iovec> vectors) {
-  // A small message is one vector, and sendto costs the kernel less.
+  // A small message is one vector, for which sendto costs the kernel less.
   const bool one = vectors.size() == 1;
   const iovec& first = vectors.front();
   msghdr message{};

@@ -35,15 +35,15 @@ class TcpStream final : public ByteStream {
   static void set_options(int fd);
 
   int fd() const { return fd_; }
-  // Observes the octets from here on until the socket is closed or released.
+  // The tap observes the octets from here on until the socket is closed or released.
   void set_tap(std::unique_ptr<StreamTap> tap) { tap_ = std::move(tap); }
   StreamTap* tap() const { return tap_.get(); }
   // Gives up the descriptor: the caller owns it, and this object is closed.
   int release();
   bool is_open() const { return fd_ >= 0; }
 
-  // The number of octets sent or received. receive() returns 0 when the peer has closed in order. A negative errno for
-  // errors; -EAGAIN if the socket would block.
+  // Return the number of octets sent or received; receive() returns 0 when the peer has closed in order. Or a negative
+  // errno: -EAGAIN if the socket would block.
   ssize_t send(std::span<iovec> vectors) override;
   ssize_t receive(MutableOctets to);
   ssize_t receive(std::span<iovec> to);
