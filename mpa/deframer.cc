@@ -79,8 +79,8 @@ Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   return Result::more;
 }
 
-// Adds to the kept FPDU. True once it is complete, as it is after a pause even without new octets; false if the input
-// ends before.
+// Adds input to the kept FPDU. True once the FPDU is complete; after a pause it is complete without new octets. False
+// if the input ends before.
 bool Deframer::gather_kept(Octets bytes, std::size_t& done) {
   if (kept_total_ == 0) {
     const std::size_t head = (kind_ == Kind::marked ? length_offset(position_) : 0) + kFpduLengthSize;
@@ -124,7 +124,8 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
   return {Result::more, done};
 }
 
-// Copies each FPDU, to remove its markers there: peers with markers are rare.
+// Copies each FPDU and removes the markers in the copy. Peers with markers are rare, so the cost of the copy does not
+// matter.
 Deframer::Outcome Deframer::receive_marked(Octets bytes, UlpduSink& sink) {
   std::size_t done = 0;
   while (kept_ || done < bytes.size()) {
@@ -218,8 +219,8 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   }
 }
 
-// Copies octets that may be headers before it checks them: many small FPDUs at a time, but only a head if the last FPDU
-// was long. Payload beyond the copy is passed on in place.
+// Copies octets that may be headers before they are checked: enough for several small FPDUs at a time, but only those
+// of one header if the last FPDU was long. Payload that was not copied is passed on from where it is.
 Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
   Outcome outcome{Result::more, 0};
   std::array<std::byte, kCopied> copy;

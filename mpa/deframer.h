@@ -3,9 +3,9 @@
 // section 4.1, markers section 4.3, CRC section 4.4).
 //
 // The caller passes in what TCP has delivered, in any segmentation. With CRC or markers, the sink gets each ULPDU as a
-// whole, and only after these have been checked. Without them, it gets the ULPDU in parts as they arrive, so that
-// nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the DDP and RDMAP
-// headers.
+// whole, after the FPDU's CRC and markers have been checked. Without both, it gets the ULPDU in parts as they arrive,
+// so that nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the DDP and
+// RDMAP headers.
 //
 // The sink is used only during receive() and filled(); the octets that it gets are valid only during the call of the
 // sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC or markers one buffer for an FPDU that has
@@ -119,7 +119,7 @@ class Deframer {
   std::size_t kept_size_ = 0;   // octets that have arrived
   std::size_t kept_total_ = 0;  // octets of the whole FPDU; 0 until its length field is known
   bool kept_checked_ = false;   // complete and correct, and its markers are removed
-  std::size_t position_ = 0;    // of its first octet, as mpa/markers.h counts; 0 if there are no markers
+  std::size_t position_ = 0;    // the position of its first octet (mpa/markers.h); 0 if there are no markers
 };
 
 }  // namespace uiw::mpa

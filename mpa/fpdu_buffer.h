@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so no connection keeps one;
-// a thread that moves octets keeps some spare ones, so that not every FPDU that is received or sent in parts allocates
-// one.
+// Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so no connection keeps a
+// buffer; a thread that moves octets keeps some spare ones, so that not every FPDU that is received or sent in parts
+// allocates one.
 #pragma once
 
 #include <cstddef>

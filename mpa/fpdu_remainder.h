@@ -45,7 +45,7 @@ class FpduRemainder {
   void keep(std::size_t size) { size_ = size, at_ = 0; }
 
  private:
-  static constexpr std::size_t kMostKept = 4096;  // connections in the middle of an FPDU use more
+  static constexpr std::size_t kMostKept = 4096;  // clear() keeps no more memory than this
 
   std::unique_ptr<std::byte[]> memory_;  // larger than kMostKept: an FpduBuffer
   std::size_t size_ = 0, at_ = 0, capacity_ = 0;

@@ -31,7 +31,7 @@ struct MemorySegment {
 class Batch {
  public:
   // The octets that one sendmsg sends; more are not faster. If the payload is copied to the batch first (`copies`), a
-  // batch of this size does not stay in the cache until it is sent.
+  // batch of this size would not stay in the cache until it is sent, so the limit is half of it.
   static constexpr std::size_t kMaxBytes = 1024 * 1024;
   static constexpr std::size_t limit(bool copies) { return copies ? kMaxBytes / 2 : kMaxBytes; }
   static constexpr std::size_t kMaxFpdus = 256;

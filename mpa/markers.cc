@@ -9,8 +9,9 @@ namespace uiw::mpa {
 
 namespace {
 
-// Two reserved octets, zero when sent and ignored when received, and FPDUPTR: the octets from the first one of the
-// ULPDU_Length field to the first one of the marker. Its two low bits are zero, whatever is received.
+// A marker is two reserved octets, zero when sent and ignored when received, and FPDUPTR: the number of octets from the
+// first one of the ULPDU_Length field to the first one of the marker. Its two low bits are taken as zero, whatever is
+// received.
 void encode_marker(std::byte* to, std::uint16_t pointer) {
   store_be<std::uint16_t>(to, 0);
   store_be<std::uint16_t>(to + 2, pointer);
@@ -25,7 +26,7 @@ std::uint16_t pointer_at(std::size_t offset, std::size_t length) {
   return static_cast<std::uint16_t>(offset < length ? 0 : offset - length);
 }
 
-// The octets from `offset` in an FPDU at `position` to the next marker, `most` at most.
+// The number of octets from `offset` in an FPDU at `position` to the next marker, `most` at most.
 std::size_t run(std::size_t position, std::size_t offset, std::size_t most) {
   return std::min(most, kMarkerSpacing - (position + offset) % kMarkerSpacing);
 }

@@ -134,9 +134,9 @@ constexpr std::size_t mulpdu(std::size_t emss) {
   return emss < kMinMulpdu + 8 ? kMinMulpdu : std::min(emss - (6 + emss % 4), kMaxMulpdu);
 }
 
-// The largest ULPDU towards a peer that accepts FPDUs longer than a TCP segment, where this end reads the payload
-// itself, for its CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the
-// usual sizes of messages fill their segments. If only the kernel copies the payload, kMaxMulpdu is faster.
+// The largest ULPDU towards a peer that accepts FPDUs longer than a TCP segment, if this end reads the payload itself,
+// for the CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the usual sizes
+// of messages fill their segments. If only the kernel copies the payload, kMaxMulpdu is faster.
 constexpr std::size_t kCachedMulpdu = 32 * 1024 + 18;
 
 // The codes of a Terminate with layer LLP and type MPA (RFC 5044 section 8, RFC 6581 section 8).

@@ -27,7 +27,8 @@ std::vector<std::byte> frame(StartupHeader header, const EnhancedHeader* enhance
 // The Read that is the ready-to-receive message is outstanding like any other, so it takes an ORD of at least 1.
 bool offers_read_as_rtr(const Proposal& own) { return own.read_as_rtr && own.ord > 0; }
 
-// An empty FPDU cannot carry a hello.
+// What is known of the peer's kind after start-up: a ready-to-receive message may carry a hello (rdmap::kHello), except
+// an empty FPDU, which cannot.
 PeerKind peer_after(ReadyToReceive rtr) {
   return rtr == ReadyToReceive::write || rtr == ReadyToReceive::read ? PeerKind::not_known : PeerKind::other;
 }

@@ -60,7 +60,7 @@ struct Agreement {
 struct PeerSaid {
   unsigned ird = 0;
   unsigned ord = 0;
-  bool read_depths_known = false;  // false: a frame of revision 1, which has no read depths
+  bool read_depths_known = false;  // false: the frame has no enhanced header, hence no read depths
   std::vector<std::byte> private_data;
 };
 
