@@ -15,7 +15,8 @@ constexpr std::uint32_t index_of(Stag stag) { return static_cast<std::uint32_t>(
 
 }  // namespace
 
-// Waits for the accesses in progress; each lasts no longer than the copy of one segment.
+// Ends the binding, if there is one, and waits for accesses in progress; each lasts no longer than the copy of one
+// segment.
 void StagTable::unbind(Slot& window, const void* domain) {
   if (window.word.load(std::memory_order_relaxed) == 0) return;
   window.word.store(0, std::memory_order_seq_cst);
@@ -45,7 +46,8 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   if (region.domain != domain) return WindowError::not_associated;
   if ((region.rights & kBindWindows) == 0) return WindowError::not_bindable;
   if ((region.rights & kZeroBased) != 0) return WindowError::zero_based;
-  // Figure 20 also refuses a window without rights. rxe and mlx5 bind it, and then no access through it is allowed.
+  // Figure 20 also refuses a window without rights. Like rxe and mlx5, this binds it, and then no access through it is
+  // allowed.
   if ((binding.rights & kChanges) != 0 && (region.rights & kLocalWrite) == 0) return WindowError::rights;
   std::uint64_t end;
   if (binding.length == 0 || __builtin_add_overflow(binding.offset, binding.length, &end) ||

@@ -9,7 +9,7 @@ namespace uiw::ddp {
 
 namespace {
 
-// One step of splitmix64. On top of the secret, keys need to be unpredictable but not cryptographic.
+// One step of splitmix64, which starts from the secret: keys need to be unpredictable but not cryptographically strong.
 std::uint64_t mix(std::uint64_t& state) {
   state += 0x9E3779B97F4A7C15ULL;
   std::uint64_t z = state;
@@ -162,21 +162,21 @@ Access check(const Region& region, const void* domain, std::uint64_t offset, std
   if ((region.rights & kNull) != 0) {
     return {(rights & kLocalWrite) != 0 ? discarded : region.memory, AccessError::none};
   }
-  // Not by pointer arithmetic: a region may cover all of the address space, from address 0.
+  // Computes with integers, since pointer arithmetic is undefined for a region that covers all of the address space.
   const auto address = reinterpret_cast<std::uintptr_t>(region.memory) + (offset - region.base);
   return {reinterpret_cast<std::byte*>(address), AccessError::none};
 }
 
 }  // namespace
 
-// The load is sequentially consistent, as are the stores of the word and both sides of the grace period: so a section
-// that is entered after a region was retired does not find the region.
+// This load, the stores of the word and the accesses of the grace period (base/grace_period.h) are sequentially
+// consistent. So in a ReadSection that is entered after a region was retired, the region is not found.
 std::uint64_t StagTable::word_of(const Slot* slot) const {
   return slot == nullptr ? 0 : slot->word.load(std::memory_order_seq_cst);
 }
 
-// This raises the count and then reads the word again; the end of a binding clears the word and then reads the count.
-// So one of the two sees the other.
+// This first raises the count, then reads the word again. The end of a binding first clears the word, then reads the
+// count. So this sees the cleared word and refuses the access, or the end of the binding sees the count and waits.
 Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
                             std::uint64_t length, std::uint32_t rights, const void* stream) const {
   window.holders.fetch_add(1, std::memory_order_seq_cst);

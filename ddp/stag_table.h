@@ -36,7 +36,7 @@
 namespace uiw::ddp {
 
 enum Right : std::uint32_t {
-  kLocalRead = 1,  // every region has it, and no window
+  kLocalRead = 1,  // every region has it, no window has it
   kLocalWrite = 2,
   kRemoteRead = 4,
   kRemoteWrite = 8,
@@ -123,15 +123,15 @@ struct Binding {
 enum class WindowError : std::uint8_t {
   none,
   deallocated,     // no region or window has this STag
-  no_window,       // the STag names a region, a window of the other type, or has a wrong key
+  no_window,       // the STag names a region, or a window of the other type
   no_region,       // the region's STag names no region in the Valid state
   not_invalid,     // the window is bound
   not_associated,  // wrong protection domain, or another stream has bound the window
   not_bindable,    // the region does not have kBindWindows
   zero_based,      // the region has kZeroBased
-  rights,          // figure 20, except that a window may have no rights
+  rights,          // a window with kRemoteWrite or kRemoteAtomic needs a region with kLocalWrite (figure 20)
   bounds,          // the window exceeds the region
-  windows_bound,   // a region with windows bound to it
+  windows_bound,   // the region has windows bound to it
 };
 
 class StagTable {
@@ -278,7 +278,7 @@ class KnownSlot {
 
  private:
   Stag stag_{0};
-  std::uint32_t slot_ = ~std::uint32_t{0};  // beyond the table: no STag is 0
+  std::uint32_t slot_ = ~std::uint32_t{0};  // of STag 0, which does not exist: beyond the table
 };
 
 // Who accesses memory: a stream of a protection domain, or whoever posts work there. A value; the table must remain
