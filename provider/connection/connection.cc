@@ -92,8 +92,8 @@ bool Connection::later(std::chrono::milliseconds delay, Late function, std::uint
   }
 }
 
-// Some adapters give up if a message arrives together with the reply, so there is a pause between the two. Without
-// memory for the timer, this end waits for the peer's first message.
+// Sends without waiting for the peer's first message, a pause after the peer's TCP has acknowledged the reply: some
+// adapters give up if a message arrives together with the reply. Without memory for the timer, this end waits.
 void Connection::speak_first(std::uint64_t acknowledged) {
   if (!runs_or_closes() || session_->established) return;
   if (acknowledged == 0) {

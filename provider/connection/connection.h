@@ -148,9 +148,9 @@ class Connection final : rdmap::ReceiveHost {
   void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(locks.receive);
   // See Driven. With shared memory the socket stays watched: it is silent anyway.
   bool watch_socket(bool watched) UIW_REQUIRES(locks.receive);
-  // The session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the peer's first
-  // message, or, if the settings allow that, a moment after the peer has the reply. `by_owner`: nothing is read before
-  // the owner calls first_may_come().
+  // Called when the session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the
+  // peer's first message, or, if the settings allow that, a moment after the peer has the reply. `by_owner`: nothing is
+  // read before the owner calls first_may_come().
   void wait_for_first_message(bool by_owner) UIW_REQUIRES(locks.receive);
   // There must be a session.
   void first_may_come() UIW_REQUIRES(locks.receive) { session_->first_by_owner = false; }
@@ -180,8 +180,8 @@ class Connection final : rdmap::ReceiveHost {
   void send_all_deferred() UIW_REQUIRES(locks.send);
   // The progress thread has ticked: posts that have waited for too long are sent.
   void send_overdue_posts() UIW_REQUIRES(locks.send);
-  // Both end the session by RST: after stop_for_good() the caller ends it, break_off() has the engine run a turn that
-  // does. There must be a session.
+  // Both end the session by RST: after stop_for_good() the caller ends it, break_off() makes the engine run a turn that
+  // ends it. There must be a session.
   void stop_for_good() UIW_REQUIRES(locks.send) { session_->dead = true; }
   void break_off() UIW_REQUIRES(locks.send);
   // Whether FIN has been sent.
@@ -200,7 +200,7 @@ class Connection final : rdmap::ReceiveHost {
     if (!is_idle()) session_->scheduler.resume(now);
   }
   // Adds to the counters of the port what TCP has moved since the last call. `closes`: the socket is about to be
-  // closed; what TCP has not sent yet goes out after that, unless the connection is reset.
+  // closed; what TCP has not sent yet goes out after that and is counted, too, unless the connection is reset.
   void count_traffic(bool closes) UIW_REQUIRES(locks.send);
   // What the counters of the port do not have yet.
   StreamTraffic uncounted_traffic() const UIW_REQUIRES(locks.send);
@@ -266,7 +266,7 @@ class Connection final : rdmap::ReceiveHost {
     ReadAhead read_ahead;
     std::uint64_t pauses = 0;
     bool transmit_wanted = false;
-    bool answer_wanted = false;  // by a probe: the peer only waits to hear that its work is placed
+    bool answer_wanted = false;  // the answer to a probe is due: the peer only waits to hear that its work is placed
     Piggybacking piggybacking;
     bool first_by_owner = false;
     bool established = false;
@@ -289,7 +289,7 @@ class Connection final : rdmap::ReceiveHost {
   bool later(std::chrono::milliseconds delay, Late function, std::uint64_t argument);
   void speak_first(std::uint64_t acknowledged) UIW_REQUIRES(locks.receive);
   void report_rnr_again(std::uint64_t pauses) UIW_REQUIRES(locks.receive);
-  // The number of looks so far, this one included.
+  // `looks`: the number of looks so far, this one included.
   void stop_lingering(std::uint64_t looks) UIW_REQUIRES(locks.receive);
   void stop_closing(std::uint64_t) UIW_REQUIRES(locks.receive);
   void give_up(std::uint64_t pauses) UIW_REQUIRES(locks.receive);

@@ -196,7 +196,8 @@ void Connection::peer_closed(bool broken) {
     session_->socket.close();
     return;
   }
-  // An initiator that does not support what the reply asks for gives up without a message.
+  // An initiator that does not support what the reply asks for gives up without a message, so the log says that markers
+  // may be the reason.
   const bool unheard = !session_->rules.initiator && !session_->rules.manual && !session_->receiver.heard();
   log_event(broken ? LogLevel::error : LogLevel::info, "queue pair 0x%06x: its connection ends: %s%s", number_,
             broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it",
@@ -223,7 +224,7 @@ void Connection::peer_left(bool broken) {
   // ended the session for that error yet.
   if (has_failed()) return end_for_send_error(!broken);
   const LockGuard lock(locks.send);
-  // An initiator that has closed before its first message calls again.
+  // An initiator that has closed before its first message connects again, so this session is dropped.
   if (!session_->rules.initiator && !session_->established) return abandon(true);
   // Nothing has been exchanged, and no work is posted. The peer may have found out that it wants another queue pair, so
   // this session is dropped.
@@ -303,7 +304,7 @@ void Connection::let_go_of_socket() {
   phase_ = Phase::ended;
   forget_deferred();
   engine_.release(session_->socket.fd());
-  // A polling peer looks at the shared memory, and at TCP only now and then.
+  // A polling peer looks at TCP only now and then, so the end is written to the shared memory, too.
   if (session_->shared && !session_->dead) session_->shared->shutdown_send();
   count_traffic(true);
   session_->shared.reset();
@@ -328,7 +329,7 @@ void Connection::abandon(bool completes) {
 
 // ---- Timers ----
 
-// A peer that reads slowly still gets all octets, within a minute.
+// A peer that reads slowly still gets all octets, if it takes them within a minute.
 void Connection::stop_lingering(std::uint64_t looks) {
   const LockGuard lock(locks.send);
   if (phase_ != Phase::lingering) return;
@@ -349,7 +350,7 @@ void Connection::stop_closing(std::uint64_t) {
     if (session_->movement.goes_on(counters()) && later(Movement::kLook, &Connection::stop_closing, 0)) return;
     peer_is_silent = !session_->fin_sent && peer() == mpa::PeerKind::not_known;
   }
-  // Work may wait for the first message of the peer, which sends none. It fails now, and that ends the session.
+  // Some work may wait for the peer's first message, which does not come. That work fails now, which ends the session.
   if (peer_is_silent && later(Movement::kLook, &Connection::stop_closing, 0)) {
     return peer_known(mpa::PeerKind::other, false);
   }

@@ -55,7 +55,8 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
       if (n > 0) continue;
       if (n == -EAGAIN) return;
       if (n < 0 || !has_unsent(socket_)) return end();
-      // The peer has closed its half only. The end of what it sends stays readable, so only changes are reported now.
+      // The peer has closed its half only. Its FIN keeps the socket readable, so from here on epoll reports only
+      // changes.
       if (!std::exchange(peer_closed_, true)) CmLoop::instance().change(socket_.fd(), EPOLLET);
       return;
     }
@@ -73,7 +74,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   void start_timer() {
     timer_ = CmLoop::instance().after(Movement::kLook, [self = shared_from_this()] { self->look(); });
   }
-  // What has been sent and not been acknowledged, with FIN.
+  // The number of octets, including FIN, that the peer has not acknowledged.
   int unacknowledged() const {
     int octets = 0;
     return ::ioctl(socket_.fd(), SIOCOUTQ, &octets) == 0 ? octets : 0;
@@ -88,7 +89,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
       give_up();
     }
   }
-  // The kernel would offer the rest to a peer that does not read for minutes.
+  // Resets the connection: the kernel would offer the rest for minutes to a peer that does not read.
   void give_up() {
     if (unacknowledged() == 0) return end();
     CmLoop::instance().unwatch(socket_.fd());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Octets that were read from the socket and wait until a receive is posted: no more than one read returns. Used with
-// the receiver's lock held.
+// Octets that were read from the socket and wait until a receive is posted: at most as many as one read returns. Used
+// with the receiver's lock held.
 #pragma once
 
 #include <algorithm>

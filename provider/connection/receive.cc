@@ -31,12 +31,12 @@ constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read
 bool Connection::receive_turn(Driver driver, bool& work) {
   const Phase phase = phase_.load();
   if (phase == Phase::idle || phase == Phase::ended || phase == Phase::gone) return false;
-  // First of all, since nothing may be placed for work that has been flushed.
+  // This comes first, since nothing may be placed for work that has been flushed.
   if (take_error() && runs_or_closes()) end_for_send_error(true);
   if (session_->piggybacking.begin_turn())
     session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
   // Epoll does not report octets that arrived during a pause. So after a pause no event would cause the turn that sends
-  // a delayed answer.
+  // a delayed answer, and the answer is not delayed.
   const bool may_wait = !session_->answer_wanted && !signals.receive_stalled;
   work = receive(driver);
   if (phase_ == Phase::lingering) end_lingering();
@@ -55,7 +55,8 @@ bool Connection::receive_turn(Driver driver, bool& work) {
       driver, {session_->transmit_wanted || session_->answer_wanted, full(), signals.deferred, ends});
   if (!wanted && driver == Driver::poll) return false;
   session_->transmit_wanted = session_->answer_wanted = false;
-  // The sending thread may have found the socket full meanwhile, just before there was room again.
+  // If the sending thread has found the socket full meanwhile, there may be room again: then the sender gets a turn,
+  // too.
   return !delegate_to_sending_thread() && (wanted || full());
 }
 
@@ -204,7 +205,7 @@ bool Connection::take(std::size_t filled, Octets rest) {
   note_first_message();
   if (!take_result(result, rest)) return false;
   if (signals.receive_stalled) return true;
-  // If the deframer has paused, a receive has been posted meanwhile, so it goes on.
+  // If the deframer has paused, a receive has been posted meanwhile, so the deframer goes on.
   return (rest.empty() && result != mpa::Deframer::Result::paused) || take_octets(rest);
 }
 
@@ -303,7 +304,8 @@ bool Connection::take_result(mpa::Deframer::Result result, Octets rest) {
     case mpa::Deframer::Result::more: return true;
     case mpa::Deframer::Result::paused:
       signals.receive_stalled = true;
-      // Either this thread sees a receive that is posted meanwhile, or the posting thread sees `receive_stalled`.
+      // This thread first sets `receive_stalled`, then looks for a receive. A posting thread first posts, then reads
+      // `receive_stalled`. So at least one of them sees what the other has written.
       if (work_->receive_there()) {
         signals.receive_stalled = false;
         return true;

@@ -30,7 +30,7 @@ void Connection::transmit(ProbePolicy policy) {
   session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
-    // The thread "uiw-progress" has buffers of its own. It sends since the socket seems to have been full.
+    // The thread "uiw-progress" has buffers of its own and takes over. It sends if the socket seems to have been full.
     session_->send_state = SendState::socket_full;
     publish_deferred();
     return engine_.take_over(number_);
@@ -74,8 +74,8 @@ void Connection::transmit(ProbePolicy policy) {
   if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also if a response to the peer failed
 }
 
-// Something cannot be sent, so the session has to end. That flushes the work, while another thread may be placing the
-// response to one of its Reads; so the next thread with the receiver's lock ends the session.
+// Something cannot be sent, so the session has to end. Ending it flushes the work, but another thread may be placing
+// the response to a Read of ours now. So the next thread that holds the receiver's lock ends the session.
 void Connection::note_error() {
   session_->send_error = true;
   engine_.request_turn(number_);
@@ -103,7 +103,7 @@ void Connection::forget_deferred() {
   if (signals.deferred.exchange(false)) engine_.note_deferred(number_, false);
 }
 
-// False if another thread has delegated a request meanwhile, so that there may be more to send.
+// Stops sending. False if another thread has delegated a request meanwhile, so that there may be more to send.
 bool Connection::try_stop(SendState to) {
   SendState expected = SendState::sending;
   if (session_->send_state.compare_exchange_strong(expected, to)) return true;
@@ -175,8 +175,9 @@ void Connection::send_overdue_posts() {
   if (const auto policy = session_->scheduler.ticked(full(), raw_clock)) transmit(*policy);
 }
 
-// Either the peer's host does not acknowledge what TCP has retransmitted, or the peer's adapter lets octets move in
-// neither direction. That adapter is software, so it gets at least the time that it has to answer a call.
+// True if the peer's host does not acknowledge what TCP has retransmitted, or if no octets move in either direction,
+// because of the peer's adapter. That adapter is software, so it gets at least the time that it has to answer a
+// connection request.
 bool Connection::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
                             bool has_to_answer) {
   const auto signs = octets().peer_signs();
