@@ -219,8 +219,8 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   }
 }
 
-// Copies octets that may be headers before they are checked: enough for several small FPDUs at a time, but only those
-// of one header if the last FPDU was long. Payload that was not copied is passed on from where it is.
+// Copies what may be headers before they are checked, since the peer can change shared octets: as much as several small
+// FPDUs, or one header only if the last FPDU was long. Payload that was not copied is passed on in place.
 Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
   Outcome outcome{Result::more, 0};
   std::array<std::byte, kCopied> copy;

@@ -6,9 +6,9 @@
 
 namespace uiw::provider {
 
-// Sends FIN and the octets that TCP still has, discards what arrives, and closes the socket when the peer has closed,
-// or after some seconds; then a peer that has not read everything is reset. Closing at once could reset the connection
-// while the peer has not read everything.
+// Lets TCP send what it still has, then FIN; discards what arrives, and closes the socket when the peer has closed.
+// After some seconds it closes anyway, which resets a peer that has not read everything; closing at once could do so
+// too early.
 void linger_and_close(TcpStream&& socket);
 
 // As linger_and_close(), for a connection that was rejected. Closes at once if many sockets linger already, so that

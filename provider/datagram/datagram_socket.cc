@@ -206,7 +206,8 @@ std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, 
     } else if (result == -EINVAL && outgoing.leave_out_flow_label(at)) {
       continue;
     } else if (result != -EINTR && outgoing.joined(at) > 1) {
-      // One by one they may be accepted: the kernel joins none that are longer than the path allows, for example.
+      // The kernel does not join datagrams that are longer than the MTU of the path, for example; sent one by one they
+      // may be accepted.
       joins.store(false, std::memory_order_relaxed);
       return sent + send_datagrams(fd, datagrams.subspan(sent), joins);
     } else if (result != -EINTR) {

@@ -37,8 +37,9 @@ int when_ancestors_end(std::function<void()> function);
 // process takes no descriptors.
 void prepare_inheritance(bool leaves);
 void go_on_after_fork();
-// Called in the child. With `protect` the program, which may close all descriptors as daemons do, cannot close the
-// pipes of the ancestors until release_ancestors(), which is called when it has closed all that it inherited from uiw.
+// Called in the child. `protect` keeps the program, which may close all descriptors as daemons do, from closing the
+// pipes of its ancestors until release_ancestors(). That is called once the program has closed all that it inherited
+// from uiw.
 void inherit_in_child(bool protect);
 void release_ancestors();
 

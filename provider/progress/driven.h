@@ -46,7 +46,7 @@ class Driven {
 
   // The number of the completion channel to which its receives complete, or -1. Constant once Engine::add() is called.
   int channel = -1;
-  // That number while its socket belongs in the channel's set (ChannelSets), else -1.
+  // The number of the channel while the socket is in that channel's set (ChannelSets), else -1.
   std::atomic<int> channel_set{-1};
   // Its slot in the engine's DrivenList, which sets it.
   std::atomic<std::uint32_t> slot{~std::uint32_t{0}};

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT
-// The buffers of a thread that drives. They belong to the thread, so that they stay in its cache, and an idle queue
-// pair has none.
+// Buffers of a thread that sends and receives for connections. Each thread has its own, so that they stay in its cache
+// and idle connections need none.
 #pragma once
 
 #include <cstddef>

@@ -106,7 +106,7 @@ class SendScheduler {
     const bool sends = conditions.running && !conditions.socket_full;
     return sends && !conditions.queue_full && !conditions.awaits_event;
   }
-  // The call that posted returns to the program now: what it did after the post was not a pause of the program.
+  // The call that posted returns to the program now: its time since the post does not count as a pause.
   void resume(std::uint64_t now) { coalescing_.resume(now); }
   std::uint64_t last_post() const { return coalescing_.last_post(); }
 

@@ -141,7 +141,7 @@ Owner EventPipe::owner() {
   if (generation == own) return Owner::self;
   const Owner whose = owner_of(generation);
   if (whose != Owner::self) return whose;
-  // The program may have closed descriptors that were its parent's.
+  // The program may have closed descriptors that it has inherited.
   if (!is_intact()) return Owner::other;
   const DescriptorChange change;
   write_fd_ = change.guard(write_fd_);

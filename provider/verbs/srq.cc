@@ -34,7 +34,8 @@ void go_on(std::uint32_t qp_number) {
 }  // namespace
 
 // Wakes queue pairs from a thread that holds no locks, since the locks of one queue pair must not be taken while those
-// of another are held. Its memory is allocated beforehand: if it could fail, a promise would be lost.
+// of another are held. It is allocated when the queue is made: if that failed later, a queue pair that has been
+// promised a receive would sleep on.
 class Srq::Waker final : public CmLoop::Task {
  public:
   explicit Waker(Srq& srq) : srq_(&srq) {}

@@ -153,7 +153,7 @@ void make_shared_objects() {
 // timer of the pause needs no memory.
 class Pair final : public CallObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
  public:
-  // Its first run() adds it to Pairs.
+  // The first run() of the object that is returned adds it to Pairs.
   static std::shared_ptr<Pair> make(const Ends& ends) {
     auto made = std::make_shared<Pair>(ends);
     Pairs::Known known;
