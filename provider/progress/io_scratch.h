@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Buffers of a thread that sends and receives for connections. Each thread has its own, so that they stay in its cache
 // and idle connections need none.
 #pragma once
