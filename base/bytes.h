@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Big-endian fields in octet buffers. The format headers use these functions, and there are no other byte-order
-// conversions for the wire. The caller has checked the length.
+// Reads and writes big-endian fields in octet buffers. All byte-order conversions for the wire are done here. The
+// caller has checked the length of the buffer.
 #pragma once
 
 #include <bit>

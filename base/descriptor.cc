@@ -17,17 +17,17 @@ namespace uiw {
 
 namespace {
 
-// The library's descriptors get numbers from here on: select() cannot use these, so the program needs them least. Still
-// higher numbers would enlarge the descriptor table of the process, which each fork copies.
+// The lowest number for the library's descriptors. select() cannot use numbers from 1024 on, so the program needs these
+// least. Much higher numbers would enlarge the descriptor table of the process, which each fork copies.
 constexpr unsigned long kHighNumbers = 1024;
 
 std::atomic<const DescriptorGuard*> the_guard{nullptr};
 std::atomic<DescriptorsExhausted> exhausted{nullptr};
 
-// Counting the open descriptors is expensive, so one count serves many calls: takings_left is how many descriptors may
-// be taken before the next count, which sets it to half of the free ones. The program's own descriptors take the lowest
-// free numbers, so growth of the lowest free number since the count (lowest_then) is subtracted. If threads race, there
-// is one count too many or too few, which does no harm.
+// Counting the open descriptors is expensive, so one count serves many calls. takings_left: how many descriptors may be
+// taken before the next count, which sets it to half of the free ones. lowest_then: the lowest free number at the last
+// count; the program's own descriptors take the lowest numbers, so growth since the count is subtracted. If threads
+// race, there is one count too many or too few, which does no harm.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
 std::atomic<int> lowest_then{0};
@@ -43,7 +43,7 @@ unsigned long soft_limit() {
 void close_number(int fd) {
   const int saved_errno = errno;
 #if defined(__SANITIZE_THREAD__)
-  ::close(fd);  // ThreadSanitizer must see it, or it takes the next use of the number for this descriptor
+  ::close(fd);  // ThreadSanitizer must see it; otherwise it takes the next descriptor of this number for this one
 #else
   ::syscall(SYS_close, fd);
 #endif
@@ -124,7 +124,7 @@ DescriptorChange::DescriptorChange() : guard_(the_guard.load(std::memory_order_a
   if (guard_ != nullptr) guard_->begin_change();
 }
 
-// Reports after the end of the change, since writing the message may block.
+// Ends the change before it reports a refusal, since writing the message may block.
 DescriptorChange::~DescriptorChange() {
   const int saved_errno = errno;
   if (guard_ != nullptr) guard_->end_change();

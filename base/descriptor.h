@@ -6,9 +6,9 @@
 // to the guard, if the interposer has set one. Descriptors are a limited resource that belongs to the program first:
 // the last 16 below the soft limit are never taken.
 //
-// Descriptors that the program gets from a call (the command descriptor, completion channels) are not taken here. All
-// functions are thread-safe and take no lock of ours; the guard may block them briefly while the program closes
-// descriptors.
+// Descriptors that verbs calls give to the program (the command descriptor, completion channels) do not pass through
+// these functions. All functions are thread-safe and take no lock of ours; the guard may block them briefly while the
+// program closes descriptors.
 #pragma once
 
 #include <utility>
@@ -44,11 +44,11 @@ class DescriptorChange {
   // descriptors would be left to the program; then `fd` is closed. `purpose` is a string literal for messages, for
   // example "a connection".
   int take(int fd, const char* purpose);
-  // As take(), for a descriptor that is open only briefly. It is never refused: it may be one of the last 16.
+  // As take(), but never refuses: a descriptor that is open only briefly may be one of the last 16.
   int guard(int fd) const;
   // Gives up ownership of a descriptor that other code closes before this change ends.
   void leave(int fd) const;
-  // Closes a descriptor that was made during this change and is neither taken nor guarded; -1 is none.
+  // Closes a descriptor that was made during this change and is neither taken nor guarded. Does nothing for -1.
   static void drop(int fd);
 
  private:

@@ -24,8 +24,8 @@ inline bool add_event(int fd) {
 }
 
 // Polls one descriptor without waiting. Returns which of `events`, and which errors, it has now. Calls the kernel
-// directly: libc's poll() is a cancellation point, and uiw's preload library replaces it by one that may need locks
-// that the caller holds.
+// directly: libc's poll() is a cancellation point, and the poll() of uiw's preload library may need locks that the
+// caller holds.
 inline short events_of(int fd, short events) {
   pollfd asked{fd, events, 0};
   const timespec now{};

@@ -128,9 +128,9 @@ class Disposition {
 constinit Disposition dispositions[2];
 Disposition& disposition(int signal) { return dispositions[index_of(signal)]; }
 
-// The lock for changing dispositions. All signals are blocked while it is held, so that no handler waits for the thread
-// that it has interrupted. Its value is the process id of the holder, so that the child of a fork can tell that its
-// parent held it, and takes it all the same.
+// The lock for changing dispositions. All signals are blocked while it is held; otherwise a handler could wait for the
+// thread that it has interrupted. The lock contains the process id of its holder, so the child of a fork can tell that
+// its parent held it, and takes it all the same.
 class Writing {
  public:
   Writing() {
@@ -188,8 +188,8 @@ struct sigaction take_action(int signal) {
 // Ends the process as the kernel does for this signal, with a core dump.
 void end_process(int signal, siginfo_t* info) {
   set_default(signal);
-  // An instruction that has faulted faults again when the handler returns. Any other signal is sent again; it is
-  // blocked, so it arrives when the handler returns.
+  // The default action ends the process at the next signal. An instruction that has faulted faults again when the
+  // handler returns. Any other signal is sent again; it is blocked, so it arrives when the handler returns.
   if (!is_sent(*info) && info->si_code != SI_KERNEL) return;
   const sigset_t own = set_of(bit_of(signal));
   real.mask(SIG_BLOCK, &own, nullptr);
@@ -197,7 +197,7 @@ void end_process(int signal, siginfo_t* info) {
 }
 
 void keep_pending(int signal, const siginfo_t& info) {
-  // Standard signals do not queue.
+  // One signal is pending already, and standard signals do not queue, so this one is dropped.
   if ((t_faults.pending & bit_of(signal)) != 0 && t_faults.process == getpid()) return;
   if (t_faults.process != getpid()) t_faults.pending = 0;
   t_faults.process = getpid();
@@ -216,8 +216,8 @@ void pass_on(int signal, siginfo_t* info, void* context) {
     if (action.sa_handler == SIG_IGN && sent) return;
     return end_process(signal, info);  // a fault cannot be ignored
   }
-  // The program's handler may leave by a jump, and then the signal stays blocked in the kernel. So the next guarded
-  // access checks the mask again.
+  // If the program's handler leaves by a jump, the signal stays blocked in the kernel. So the next guarded access
+  // checks the mask again.
   t_faults.open = false;
   // The program's handler finds the program's mask in the context, and may change it there.
   sigset_t& mask = static_cast<ucontext_t*>(context)->uc_sigmask;
@@ -288,7 +288,8 @@ int program_action(int signal, const struct sigaction* action, struct sigaction*
         result = real.action(signal, &front, nullptr);
         if (result == 0) result = real.action(signal, nullptr, &kernel);
         if (result == 0) {
-          // Records what the kernel would report: without flags that it does not know, and with what libc has added.
+          // Records the action as the kernel would report it: without flags unknown to the kernel, with those that libc
+          // adds.
           constexpr int kRestorer = 0x04000000;  // SA_RESTORER
           wanted.sa_flags &= ~(front.sa_flags & ~kernel.sa_flags);
           wanted.sa_flags |= kernel.sa_flags & kRestorer;
@@ -320,8 +321,7 @@ int program_mask(int how, const sigset_t* set, sigset_t* before) {
   sigset_t was_here;
   sigset_t* const was = before != nullptr ? before : &was_here;
   if (const int error = real.mask(how, &open, was); error != 0) return error;
-  // A signal that is blocked in the kernel is so because a handler runs, and it stays blocked until that handler
-  // returns.
+  // A signal is blocked in the kernel only while a handler runs, and stays blocked until that handler returns.
   const unsigned closed = faults_in(*was);
   unsigned now = t_faults.blocked;
   switch (how) {
@@ -378,7 +378,7 @@ void detail::open_faults() {
   if (real.mask(SIG_BLOCK, nullptr, &before) != 0) return;
   const unsigned closed = faults_in(before);
   if (closed == 0) return;
-  // The record comes first, since a signal that is pending in the kernel arrives as soon as it is unblocked.
+  // The signals are recorded first: if one of them is pending in the kernel, it arrives as soon as it is unblocked.
   t_faults.blocked |= static_cast<std::uint8_t>(closed);
   const sigset_t faults = set_of(closed);
   real.mask(SIG_UNBLOCK, &faults, nullptr);

@@ -13,8 +13,8 @@
 // Without the interposer our handler passes signals on to the handlers that were set before it, and masks are not
 // touched.
 //
-// All functions may be called in signal handlers, and in the child of a vfork, which shares the memory but has signal
-// dispositions of its own; there, calls change the kernel's state and leave the records as they are.
+// All functions may be called in signal handlers, and in the child of a vfork. Such a child shares the memory but has
+// signal dispositions of its own, so calls in it change the kernel's state and leave the records as they are.
 #pragma once
 
 #include <signal.h>

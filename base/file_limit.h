@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks RLIMIT_FSIZE before a file grows, since SIGXFSZ ends a process that makes a file longer than this limit. A
-// memfd counts as a file, too, and the program expects neither file nor signal.
+// Checks RLIMIT_FSIZE before a file grows, since SIGXFSZ ends a process that makes a file longer than this limit. The
+// limit holds also for a memfd of the library, of which the program knows nothing.
 #pragma once
 
 #include <sys/resource.h>

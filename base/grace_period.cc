@@ -19,8 +19,8 @@ namespace {
 
 std::atomic<ReaderSlot*> all_slots{nullptr};
 
-// Slots for threads that start while memory is short: without a slot no thread may look anything up, and calls that
-// destroy objects must not fail for lack of memory.
+// Spare slots for threads that start while memory is short. A thread needs a slot to look anything up, also in calls
+// that destroy objects, and these must not fail for lack of memory.
 std::array<ReaderSlot, 256> reserve;
 std::atomic<std::size_t> reserve_used{0};
 

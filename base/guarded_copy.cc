@@ -108,8 +108,8 @@ class Guard {
       // report only the page.
       constexpr std::uintptr_t kAddress = (std::uintptr_t{1} << 56) - 1;
       constexpr std::uintptr_t kInPage = 4095;
-      // x86 does not report the address of a fault if it is not canonical (SI_KERNEL). Memory that is registered
-      // without bounds may contain such addresses.
+      // x86 reports a fault at a non-canonical address without that address (SI_KERNEL). Only a range that reaches
+      // beyond kHighest, such as memory that is registered without bounds, can be its cause.
       constexpr std::uintptr_t kHighest = (std::uintptr_t{1} << 47) - 1;
       if (info.si_code == SI_KERNEL) return start > kHighest || size > kHighest - start;
       const auto fault = reinterpret_cast<std::uintptr_t>(info.si_addr);

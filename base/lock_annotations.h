@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What clang's thread safety analysis (-Wthread-safety) reads: which lock protects a member, which locks a function
-// takes, gives up or needs. Other compilers see nothing of it. https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
-// says what each attribute means; base/mutex.h has the locks.
+// Annotations for clang's thread safety analysis (-Wthread-safety): which lock protects a member, which locks a
+// function takes, releases or needs. For other compilers they are empty. The attributes are explained at
+// https://clang.llvm.org/docs/ThreadSafetyAnalysis.html; base/mutex.h has the locks.
 #pragma once
 
 #if defined(__clang__)
@@ -10,28 +10,28 @@
 #define UIW_LOCK_ATTRIBUTE(attribute)
 #endif
 
-// Of a class: a lock, and a guard that holds one while it exists.
+// For a class: it is a lock (CAPABILITY), or a guard that holds a lock while it exists (SCOPED_CAPABILITY).
 #define UIW_CAPABILITY(kind) UIW_LOCK_ATTRIBUTE(capability(kind))
 #define UIW_SCOPED_CAPABILITY UIW_LOCK_ATTRIBUTE(scoped_lockable)
 
-// Of a member: it is used with the lock held.
+// For a member: it is used with the lock held.
 #define UIW_GUARDED_BY(lock) UIW_LOCK_ATTRIBUTE(guarded_by(lock))
 
-// Of a function: it is called with the locks held (REQUIRES), or without them since it takes them itself (EXCLUDES).
+// For a function: it is called with the locks held (REQUIRES), or without them since it takes them itself (EXCLUDES).
 #define UIW_REQUIRES(...) UIW_LOCK_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define UIW_EXCLUDES(...) UIW_LOCK_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 
-// Of a function that takes locks and returns with them, or gives them up; in a lock or a guard, without arguments, its
-// own.
+// For a function that takes locks and returns with them held (ACQUIRE), or releases them (RELEASE). Without arguments,
+// in a class that is a lock or a guard: the lock is the object's own.
 #define UIW_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define UIW_TRY_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define UIW_RELEASE(...) UIW_LOCK_ATTRIBUTE(release_capability(__VA_ARGS__))
 
-// Of a function that says that locks are held where the analysis cannot see it: see assume_held() of base/mutex.h.
+// For a function that says that locks are held where the analysis cannot see it: see assume_held() of base/mutex.h.
 #define UIW_ASSERT_CAPABILITY(...) UIW_LOCK_ATTRIBUTE(assert_capability(__VA_ARGS__))
 
-// Of a function that returns a reference to this lock.
+// For a function that returns a reference to this lock.
 #define UIW_RETURN_CAPABILITY(lock) UIW_LOCK_ATTRIBUTE(lock_returned(lock))
 
-// Of a function that the analysis cannot follow. A comment says why.
+// For a function that the analysis cannot follow. A comment at the function says why.
 #define UIW_NO_THREAD_SAFETY_ANALYSIS UIW_LOCK_ATTRIBUTE(no_thread_safety_analysis)

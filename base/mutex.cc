@@ -5,8 +5,8 @@
 
 namespace uiw {
 
-// Takes the mutex if it has become free meanwhile, or if its state is of an earlier fork generation; true if so.
-// `found` is the state that the caller has read: not that of a free mutex of this generation.
+// Tries to take the mutex, of which the caller has read the state `found`; this is not the state of a free mutex of
+// this fork generation. True if the mutex has become free meanwhile, or if its state is of an earlier generation.
 bool Mutex::try_slowly(unsigned found) {
   while ((found & ~(kTaken | kAwaited)) != free() || (found & kTaken) == 0) {
     if (state_.compare_exchange_weak(found, free() | kTaken, std::memory_order_acquire)) return true;

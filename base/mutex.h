@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The locks, the guards that hold them, and what clang is told of both (base/lock_annotations.h).
+// Mutexes and the guards that hold them, with annotations for clang's thread safety analysis (base/lock_annotations.h).
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,11 @@ inline void count_fork() { detail::forks.fetch_add(1); }
 
 // A mutex that the child of a fork can take even if another thread of the parent held it.
 //
-// That thread does not exist in the child, so nobody would release the mutex. So the state of a mutex includes the fork
-// generation of the process that took or created it last, and in a process of a later generation it counts as free. The
-// data that it guards may be inconsistent then. Tables that a child goes on using are therefore locked over the fork
-// instead (verbs/fork.cc); this class is for objects that belong to the parent and that a child can at most destroy.
+// The other thread does not exist in the child, so nobody would release the mutex there. So the state of a mutex
+// includes the fork generation of the process that took or created it last. In a process of a later generation the
+// mutex counts as free, although the data that it guards may be inconsistent. Tables that a child goes on using are
+// therefore locked over the fork instead (provider/verbs/fork.cc); this class is for objects that belong to the parent
+// and that a child can at most destroy.
 //
 // Each message takes about ten mutexes, nearly always uncontended, so lock() and unlock() are inline.
 class UIW_CAPABILITY("mutex") Mutex {
@@ -73,8 +74,8 @@ class UIW_CAPABILITY("mutex") Mutex {
   void lock_slowly();
   void wake_one();
 
-  // These tell ThreadSanitizer that this is a mutex, so that it checks the lock order, too. They do nothing in the
-  // child of a fork, where ThreadSanitizer still counts mutexes of the parent's other threads as taken.
+  // These functions tell ThreadSanitizer that this is a mutex, so that it checks the lock order, too. They do nothing
+  // in the child of a fork, where ThreadSanitizer still counts mutexes of the parent's other threads as taken.
 #if defined(__SANITIZE_THREAD__)
   static constexpr unsigned kTry = __tsan_mutex_try_lock, kTryFailed = kTry | __tsan_mutex_try_lock_failed;
   static bool tells() { return fork_generation() == 0; }
@@ -112,7 +113,8 @@ class UIW_CAPABILITY("mutex") TableMutex {
   std::mutex mutex_;
 };
 
-// std::lock_guard, and as much as is needed of std::unique_lock, for locks and guards that clang's analysis knows.
+// As std::lock_guard, with the functions of std::unique_lock that are needed, and with annotations for clang's
+// analysis.
 template <typename Lock>
 class UIW_SCOPED_CAPABILITY LockGuard {
  public:

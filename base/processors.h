@@ -24,8 +24,8 @@ inline unsigned usable_processors() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
 }
 
-// For a new thread of the library: it has inherited the affinity of its creator, which the program may have pinned for
-// itself alone. If the system refuses, the affinity stays as it is.
+// Lets a new thread of the library run on all usable processors: it has inherited the affinity of its creator, a thread
+// that the program may have pinned. If the system refuses, the affinity stays as it is.
 inline void use_all_processors() {
   if (const cpu_set_t* const set = detail::starting_processors.load()) sched_setaffinity(0, sizeof *set, set);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Random octets of the kernel, without waiting for them. Thread-safe.
+// Random octets from the kernel, got without blocking. Thread-safe.
 #pragma once
 
 #include <cstddef>

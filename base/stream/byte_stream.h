@@ -17,8 +17,8 @@
 
 namespace uiw {
 
-// What a stream has moved so far. Octets are those of MPA. Segments are TCP's; in shared memory each write or read
-// counts as one.
+// Counters of what a stream has moved. Octets are those of MPA. Segments are those of TCP; in shared memory each write
+// or read counts as one.
 struct StreamTraffic {
   std::uint64_t octets_sent = 0;  // with retransmissions
   std::uint64_t octets_unsent = 0;

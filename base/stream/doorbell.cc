@@ -28,9 +28,9 @@ namespace {
 // The most tries while the system has no memory for the octet. They take some 5 ms (ShortWait).
 constexpr unsigned kMostTries = 300;
 
-// False if this is no socket, or it has been shut down. The call is non-blocking by its own flag, since a peer could
-// change the socket's status flag (O_NONBLOCK). A full socket is no failure: unread octets wake the peer, too. If the
-// system has no memory for the octet, tries again for some milliseconds, since a peer that is not woken would sleep on.
+// False if this is no socket, or it has been shut down. MSG_DONTWAIT keeps the call from blocking, since a peer could
+// clear O_NONBLOCK of the socket. A full socket is no failure: unread octets wake the peer, too. If the system has no
+// memory for the octet, tries again for some milliseconds, since a peer that is not woken would sleep on.
 bool send_octet(int socket) {
   const int before = errno;
   const char octet = 1;

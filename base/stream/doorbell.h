@@ -30,9 +30,9 @@ class Doorbell {
   bool drain() const;
   // Wakes this process itself, as a peer would.
   void ring() const;
-  // Closes the watched end. The other one stays, since another thread may be passing it on.
+  // Closes the watched end. The other end stays open, since another thread may be passing it on.
   void shut() { watched_.reset(); }
-  // To be called after the program has closed the descriptors.
+  // Gives up both descriptors, since the program has closed them.
   void forget() { watched_.release(), passed_on_.release(); }
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Shared memory with one bit for each shared-memory stream (shared_stream.h) of a process. Peers set the bit of a
 // stream that has news, so a thread polls thousands of streams without a system call. A flag beside the bits says that
-// nobody polls them; then a peer has to wake a thread (doorbell.h).
+// nobody polls them. A peer that finds this flag set has to wake a thread (doorbell.h).
 //
 // A peer may write anything into the memory at any time. If a peer sets a bit without reason, the owner looks at a
-// stream that has no news. A peer that clears bits of others delays their news; it is a process of the same user.
-// Thread-safe.
+// stream that has no news. If a peer clears bits of others, their news is delayed, which is accepted since all peers
+// are processes of the same user. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class DoorbellPage {
   static constexpr Bell kNoBell = 0;
   static constexpr Bell bell(std::size_t word, std::size_t bit) { return static_cast<Bell>(word * kBits + bit) + 1; }
 
-  // See SealedMemory; null if there is no memory.
+  // As the functions of SealedMemory. Null if there is no memory, or it cannot be attached.
   static std::unique_ptr<DoorbellPage> create(int& fd);
   static std::unique_ptr<DoorbellPage> attach(int fd);
 

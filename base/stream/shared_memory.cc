@@ -13,10 +13,10 @@ namespace uiw {
 
 namespace {
 std::atomic<unsigned> live{0};
-std::atomic<pid_t> counting{0};  // the process of which `live` is the count
+std::atomic<pid_t> counting{0};  // the process in which `live` was counted
 
-// A child of a fork begins at 0, since the memory is its parent's. If two threads of the child race here, one object
-// may stay uncounted.
+// In the child of a fork the count begins at 0, since the child does not inherit the memory. If two threads of the
+// child race here, one object may stay uncounted.
 void begin_count_in_child() {
   const pid_t own = ::getpid();
   if (counting.exchange(own) != own) live.store(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory of a pair of rings (sealed_memory.h). Thread-safe.
+// The memory of one stream: two control blocks and two rings (sealed_memory.h). Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ class SharedMemory {
   // Size of each ring: small enough that the part in use stays in the cache of a processor core, large enough that both
   // ends work at the same time.
   static constexpr std::size_t kRing = 256 * 1024;
-  // Offset of the first ring: a page of the largest size that systems have.
+  // Offset of the first ring, behind the control blocks: the largest page size that systems have.
   static constexpr std::size_t kControl = 64 * 1024;
   static constexpr std::size_t kSize = kControl + 2 * kRing;
 
   // The number of such objects in this process. A child of a fork begins with none.
   static unsigned count();
 
-  // See SealedMemory; null if there is no memory.
+  // As the functions of SealedMemory. Null if there is no memory, or it cannot be attached.
   static std::unique_ptr<SharedMemory> create(int& fd);
   static std::unique_ptr<SharedMemory> attach(int fd);
   ~SharedMemory();

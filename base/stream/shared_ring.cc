@@ -21,7 +21,7 @@ bool is_there(const std::byte* from, std::size_t size) {
 
 }  // namespace
 
-// False if the position that the reader has written is impossible.
+// Reads how far the reader has got. False if the position that the reader has written is impossible.
 bool RingWriter::look() {
   const std::uint64_t read = control_.read.load();
   if (read < read_seen_ || read > written_) return false;
@@ -50,8 +50,8 @@ bool RingWriter::await_room() {
 }
 
 // This end first stores its position, then reads the flag reader_sleeps. The reader first sets the flag, then reads the
-// position. So this end sees the flag, or the reader the octets. The store in publish() does not wait for the cache
-// line, so octets and position reach the reader together; this read-modify-write does.
+// position. So this end sees the flag, or the reader sees the octets. The store in publish() does not wait for the
+// cache line, so octets and position reach the reader together; the read-modify-write here waits for the line.
 bool RingWriter::peer_sleeps() {
   control_.written.fetch_add(0);
   if (control_.reader_sleeps.load() == 0) return false;

@@ -4,7 +4,8 @@
 // The peer is not trusted: it may write anything into the ring and its control block at any time. So each end keeps its
 // own position to itself, and checks the other's each time it reads it. No octet outside the ring is accessed, whatever
 // the peer writes. The first access to a page of the ring faults if the system has no memory for it. So each access to
-// the ring goes through guarded_copy(), also those of the callers. The control blocks must have memory before.
+// the ring, also by callers, goes through guarded_copy(). The control blocks are accessed without it, so they must have
+// memory before.
 //
 // Neither class makes a system call. A writer asks peer_sleeps() after it has written, and a reader peer_waits() after
 // it has released octets; then the caller wakes the peer. Not thread-safe; the two classes share nothing but the
@@ -63,7 +64,7 @@ class RingWriter {
   void close() { publish(RingControl::kClosed); }
   // Whether the reader sleeps and has to be woken now; true only once for each time it sleeps.
   bool peer_sleeps();
-  // What the reader says: whether it has released everything, and up to which position.
+  // How far the reader has released octets, as it has written: whether all of them, and up to which position.
   bool is_empty() const { return read_by_peer() == written_; }
   std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
   std::uint64_t written() const { return written_; }

@@ -95,7 +95,7 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   return static_cast<ssize_t>(come.size());
 }
 
-// To be called when the whole frame has arrived.
+// To be called when the whole frame has arrived. Goes on in the rings, or on TCP if one of the ends refuses them.
 ssize_t SharedStream::switch_over() {
   const SwitchNonce said = decode_switch_frame(frame_);
   const bool told_to_stay = offer_.caller && said == kSwitchRefused;
@@ -190,8 +190,8 @@ void SharedStream::used() {
   if (reader_.unreleased() >= kReleased) release();
 }
 
-// If the peer cannot be woken, it is gone, or another process has shut its doorbell down. In the second case the end of
-// TCP wakes it, which also ends the stream.
+// If the peer cannot be woken, it is gone, or another process has shut its doorbell down. Ending TCP wakes a peer that
+// is still there, and ends the stream.
 void SharedStream::ring() const {
   if (!offer_.peer->ring(writer_.readers_bell())) tcp_.shutdown_send();
 }
@@ -216,8 +216,8 @@ void SharedStream::shutdown_send() {
   tcp_.shutdown_send();
 }
 
-// The peer has broken the rings, or the system has no memory for them. The end of TCP is an event, on which the
-// receiver ends the stream.
+// Shuts TCP down, since the peer has broken the rings, or the system has no memory for them. The end of TCP is an
+// event, on which the receiver ends the stream.
 ssize_t SharedStream::break_off() {
   mode_.store(Mode::broken, std::memory_order_release);
   tcp_.shutdown();

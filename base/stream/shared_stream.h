@@ -4,10 +4,10 @@
 // The switch. During the start-up of MPA the called end offers memory and a number to the caller over a Unix socket,
 // and the caller sends a number of its own there. A caller that takes the memory maps it, sends the frame of
 // switch_format.h over TCP, and waits. The called end answers with its frame. From here on both use the rings, and TCP
-// carries nothing but its end. The stream stays on TCP if the called end refuses, or if the first octets that it
-// receives are no such frame: then the caller has not taken the memory. A wrong number ends the stream; so does an
-// octet that TCP carries after the switch, at the latest when TCP ends. After the switch an end needs no descriptor but
-// that of TCP: all streams between two processes share their doorbells.
+// carries nothing but its end. The stream stays on TCP if the called end refuses, or if it first receives octets that
+// are no such frame, which shows that the caller has not taken the memory. A wrong number ends the stream. So does an
+// octet that TCP carries after the switch; it may be noticed only when TCP ends. After the switch an end needs no
+// descriptor but that of TCP: all streams between two processes share their doorbells.
 //
 // Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
 // ByteStream::receive().
@@ -58,10 +58,10 @@ class SharedStream final : public ByteStream {
   // Starts the switch: the calling end sends its frame. To be called once, before any function but the next two. 0 or
   // an errno.
   int begin();
-  // Instead of begin(), at a called end that cannot use the memory after all.
+  // Instead of begin(): a called end that cannot use the memory after all keeps the stream on TCP.
   void refuse() { refused_ = true; }
 
-  // Before begin(): the bit of this stream in this process's page of doorbells.
+  // Sets the bit of this stream in this process's page of doorbells. To be called before begin().
   void set_bell(DoorbellPage::Bell bell) { reader_.set_bell(bell); }
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
@@ -70,9 +70,10 @@ class SharedStream final : public ByteStream {
     const Mode mode = mode_.load(std::memory_order_relaxed);
     return mode == Mode::offered || mode == Mode::taken;
   }
-  // The peer has violated the protocol, and the stream ends.
+  // Whether the stream ends since the peer has violated the protocol or the rings have no memory.
   bool is_broken() const { return mode_.load(std::memory_order_relaxed) == Mode::broken; }
-  // At the called end, for its receiver: the caller's frame has arrived, so the MPA Reply has reached the caller.
+  // For the receiver of the called end: whether the caller's frame has arrived, so that the MPA Reply has reached the
+  // caller.
   bool caller_has_taken() const { return caller_has_taken_; }
 
   // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the
@@ -105,7 +106,7 @@ class SharedStream final : public ByteStream {
   // Octets that were read are released once there are this many, or when nothing is left to read. Releasing each
   // message would delay it, and the program waits for the message, not for the room.
   static constexpr std::size_t kReleased = SharedMemory::kRing / 4;
-  // An idle ring is given back only if at least this much was written: the next octets need pages of memory again.
+  // An idle ring is given back only if at least this much was written, since the next octets need new pages of memory.
   static constexpr std::size_t kWorthGivingBack = 8 * 1024;
 
   ssize_t receive_frame(MutableOctets staging, Octets& rest);

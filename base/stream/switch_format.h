@@ -2,8 +2,8 @@
 // The frames by which the two ends of a TCP connection, both uiw's, agree to go on in shared memory (shared_stream.h).
 // The caller sends one after it has received the MPA Reply, and the called end answers with one. Each carries the
 // number that its sender got from the other end over the Unix socket. This proves that the process that shares the
-// memory has the other end of this connection. A called end that cannot use the memory after all answers with the
-// number 0, which nobody has, and both stay on TCP.
+// memory has the other end of this connection. A called end that cannot use the memory after all answers with 0, which
+// is never such a number, and both ends stay on TCP.
 //
 // No FPDU begins like this frame (RFC 5041 section 4: reserved bits of the DDP control octet would be set).
 #pragma once

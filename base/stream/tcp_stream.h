@@ -28,8 +28,8 @@ class TcpStream final : public ByteStream {
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
-  // Opens a socket: close-on-exec, non-blocking, with the options below, and taken as descriptor.h says. Returns the
-  // descriptor, which the caller owns, or a negative errno.
+  // Opens a socket: close-on-exec, non-blocking, with the options of set_options(), and taken as descriptor.h says.
+  // Returns the descriptor, which the caller owns, or a negative errno.
   static int open(int family);
   // Sets TCP_NODELAY and keepalive. open() does it; the caller does it for a socket from accept().
   static void set_options(int fd);
@@ -47,7 +47,7 @@ class TcpStream final : public ByteStream {
   ssize_t send(std::span<iovec> vectors) override;
   ssize_t receive(MutableOctets to);
   ssize_t receive(std::span<iovec> to);
-  // As these, for octets that are not MPA's: the tap does not see them.
+  // As send() and receive(), for octets that do not belong to MPA: the tap does not see them.
   ssize_t send_untapped(std::span<iovec> vectors);
   ssize_t receive_untapped(MutableOctets to);
 
@@ -62,7 +62,7 @@ class TcpStream final : public ByteStream {
 
   // Sends FIN behind the last octet; receiving goes on.
   void shutdown_send() override;
-  // As shutdown_send(), and receiving ends, too.
+  // Sends FIN as shutdown_send() does, and ends receiving, too.
   void shutdown();
   // Closes both directions; the peer gets RST.
   void abort();
