@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so no connection keeps a
-// buffer; a thread that moves octets keeps some spare ones, so that not every FPDU that is received or sent in parts
-// allocates one.
+// buffer. A thread that sends and receives for connections keeps some spare ones; otherwise each FPDU that is received
+// or sent in parts would allocate one.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ FpduBuffer take_fpdu_buffer();
 // Any thread may give back what another has taken.
 void give_back_fpdu_buffer(FpduBuffer buffer);
 
-// Whether the calling thread keeps spare buffers: one for a stream that receives, and one for a stream that sends. A
-// thread that has turned this on must turn it off before it ends.
+// Sets whether the calling thread keeps spare buffers: one for a stream that receives, and one for a stream that sends.
+// A thread that has turned this on must turn it off before it ends.
 void keep_spare_fpdu_buffers(bool on);
 
 }  // namespace uiw::mpa

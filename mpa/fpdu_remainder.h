@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rest of an FPDU that TCP has taken in part, as a copy. The CRC covers exactly these octets, and the program may
-// already be allowed to change their source. Not thread-safe.
+// The rest of an FPDU that TCP has taken in part. It is a copy, since the CRC covers exactly these octets, and the
+// program may already be allowed to change their source. Not thread-safe.
 #pragma once
 
 #include <algorithm>

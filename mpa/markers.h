@@ -30,7 +30,8 @@ constexpr std::size_t marked_size(std::size_t position, std::size_t size) {
   constexpr std::size_t kBetween = kMarkerSpacing - kMarkerSize;
   return size + ((size - before - 1) / kBetween + 1) * kMarkerSize;
 }
-// A marker's pointer has 16 bits, which is enough for what is sent. In a longer FPDU only these bits are compared.
+// FPDUPTR has 16 bits, which is enough for FPDUs that are sent. If a received FPDU is longer, only these bits are
+// compared.
 static_assert(marked_size(0, fpdu_size(kMaxMulpdu)) <= 0x10000);
 
 // The largest ULPDU whose FPDU fits the effective maximum segment size wherever the markers stand in it (RFC 5044

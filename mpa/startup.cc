@@ -93,8 +93,8 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
 
   EnhancedHeader reply;
   if (enhanced.ird != kReadDepthNotNegotiated) agreement.ord = std::min<unsigned>(agreement.ord, enhanced.ird);
-  // IRD answers the request's ORD, and ORD its IRD. What the request does not negotiate, the reply does not either (RFC
-  // 6581 section 9.1).
+  // The IRD of the reply answers the ORD of the request, and the ORD of the reply answers the IRD of the request. A
+  // depth that the request does not negotiate is not negotiated by the reply either (RFC 6581 section 9.1).
   if (enhanced.ord != kReadDepthNotNegotiated) reply.ird = depth_field(own.ird);
   if (enhanced.ird != kReadDepthNotNegotiated) reply.ord = depth_field(agreement.ord);
   if (enhanced.peer_to_peer) {
