@@ -46,8 +46,8 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   if (region.domain != domain) return WindowError::not_associated;
   if ((region.rights & kBindWindows) == 0) return WindowError::not_bindable;
   if ((region.rights & kZeroBased) != 0) return WindowError::zero_based;
-  // Figure 20 also refuses a window without rights. Like rxe and mlx5, this binds it, and then no access through it is
-  // allowed.
+  // Verbs draft figure 20 also refuses a window without rights. Like rxe and mlx5, this function binds such a window,
+  // and no access through it is allowed.
   if ((binding.rights & kChanges) != 0 && (region.rights & kLocalWrite) == 0) return WindowError::rights;
   std::uint64_t end;
   if (binding.length == 0 || __builtin_add_overflow(binding.offset, binding.length, &end) ||

@@ -175,8 +175,9 @@ std::uint64_t StagTable::word_of(const Slot* slot) const {
   return slot == nullptr ? 0 : slot->word.load(std::memory_order_seq_cst);
 }
 
-// This first raises the count, then reads the word again. The end of a binding first clears the word, then reads the
-// count. So this sees the cleared word and refuses the access, or the end of the binding sees the count and waits.
+// This function first raises the count, then reads the word again. The end of a binding first clears the word, then
+// reads the count. So this function sees the cleared word and refuses the access, or the end of the binding sees the
+// count and waits.
 Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
                             std::uint64_t length, std::uint32_t rights, const void* stream) const {
   window.holders.fetch_add(1, std::memory_order_seq_cst);

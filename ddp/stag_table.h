@@ -15,10 +15,10 @@
 // this STag again. Windows are bound and invalidated by work requests, which cannot wait for a grace period. So each
 // access through a window is counted while its Hold lives, and the end of a binding waits until the count is zero.
 //
-// Posted work names its memory by STag and tagged offset, and each use is checked again, since the STag may name other
-// memory by then. So each registration, and each change of the translation, has a number (Registration), which the
-// posted work keeps and which must still match. A change of rights or of the protection domain gives no new number;
-// they are checked at each use.
+// Posted work names its memory by STag and tagged offset. Each use is checked again, since the STag may name other
+// memory by then. So each registration, and each change of the translation, has a number (Registration); posted work
+// keeps this number, which must still match at each use. A change of rights or of the protection domain gives no new
+// number; they are checked at each use.
 #pragma once
 
 #include <array>
@@ -289,10 +289,10 @@ class Accessor {
   Accessor(StagTable& table, const void* domain, const void* stream = nullptr)
       : table_(&table), domain_(domain), stream_(stream) {}
   const void* domain() const { return domain_; }
-  // For memory of another domain, as that of a shared receive queue.
+  // An accessor for memory of another domain, such as that of a shared receive queue.
   Accessor of(const void* domain) const { return {*table_, domain, stream_}; }
 
-  // See StagTable. `known` belongs to the caller.
+  // As the functions of StagTable with these names. `known` belongs to the caller.
   Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
     return table_->hold(stag, domain_, offset, length, rights, stream_);
   }
