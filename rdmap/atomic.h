@@ -12,7 +12,7 @@
 namespace uiw::rdmap {
 
 // Adds two numbers field by field. Each bit of `mask` marks the highest bit of a field, whose carry is dropped; mask 0
-// makes one field of 64 bits (section 5.1.1).
+// makes one field of 64 bits (RFC 7306 section 5.1.1).
 constexpr std::uint64_t add_fields(std::uint64_t original, std::uint64_t add, std::uint64_t mask) {
   // Without their highest bits the fields are added without carry into the next field; XOR then adds the highest bits.
   return ((original & ~mask) + (add & ~mask)) ^ ((original ^ add) & mask);

@@ -17,9 +17,9 @@ namespace uiw::rdmap {
 enum class Completion : std::uint8_t { local, remote };
 
 struct ConnectionRules {
-  bool initiator = true;  // of start-up: it sends first
-  // A manual connection: both ends are uiw, and keep to the rules of InfiniBand. There only work that cannot get to the
-  // peer shows that the connection has ended.
+  bool initiator = true;  // this end sends the first frame of start-up
+  // A manual connection: both ends are uiw, and keep to the rules of InfiniBand. The program learns of the end of the
+  // connection only by work that cannot get to the peer.
   bool manual = false;
   bool reliable = true;  // IBV_QPT_RC; on IBV_QPT_UC a message is lost if no receive is posted for it
   bool one_cq = false;   // sends and receives complete to the same completion queue
@@ -43,7 +43,7 @@ struct ConnectionRules {
   // How many RDMA Reads and atomic operations may be outstanding, from this end and from the peer, as the program sees
   // it. The program may lower ORD.
   std::uint32_t ord = 0, ird = 0;
-  // Likewise, with requests of uiw's own (probes), which start-up has negotiated: the room of SharedReads.
+  // As `ord` and `ird`, plus requests of uiw's own (probes): what start-up has negotiated, and the room of SharedReads.
   std::uint32_t requests_out = 0, requests_in = 0;
   // `remote` only counts if the peer answers requests; otherwise Sends and Writes complete by the local rule.
   Completion completion = Completion::local;

@@ -30,7 +30,7 @@ class QueueMemory {
   bool provide(std::uint64_t number, std::uint64_t popped) {
     return number / kEntries == newest_ || provide_block(number / kEntries, popped / kEntries);
   }
-  // The same for the entry 0. Throws std::bad_alloc.
+  // As provide() for the entry 0, but throws std::bad_alloc if there is no memory.
   void provide_first();
 
   // The block with the entry; index() is that of the entry in its block. provide() has succeeded for the entry, and the

@@ -67,9 +67,9 @@ enum Queue : std::uint32_t {
 constexpr unsigned kRdmapVersion = 1;
 
 // ---- What two ends of uiw tell each other ----
-// These are RDMA Writes and Reads of no octets. To every other peer they are nothing else: their STags and offsets are
-// not checked and have no effect (RFC 5040 section 5.2.1; RFC 6581 section 9 has both as ready-to-receive messages). So
-// no reserved bit is needed.
+// These are RDMA Writes and Reads of no octets. For any other peer they are ordinary messages: their STags and offsets
+// are not checked and have no effect (RFC 5040 section 5.2.1; RFC 6581 section 9 has both as ready-to-receive
+// messages). So no reserved bit is needed.
 
 constexpr std::uint32_t kOwnStags = 0x75697700;  // "uiw", and the kind of message in the last octet
 constexpr bool is_own(Stag stag) { return (static_cast<std::uint32_t>(stag) & ~0xFFU) == kOwnStags; }
@@ -93,7 +93,7 @@ constexpr bool is_hello(Stag stag, std::uint64_t offset) { return stag == kHello
 // Which reports the ends of a connection send, if both are uiw.
 enum class Reports : std::uint8_t {
   on_request,  // progress reports and RNR reports, after kReportsWanted has arrived
-  always,      // the same, without a request
+  always,      // progress reports and RNR reports, without kReportsWanted
 };
 
 // How much of the peer's work an end has placed: the messages of the Send Queue before this MSN, and this number of
@@ -133,7 +133,7 @@ constexpr Control decode_control(std::uint8_t octet) {
 }
 constexpr std::uint8_t control_of(Opcode opcode) { return encode(Control{kRdmapVersion, opcode}); }
 
-// ---- RDMA Read Request (section 4.4) ----
+// ---- RDMA Read Request (RFC 5040 section 4.4) ----
 
 constexpr std::size_t kReadRequestSize = 28;
 
@@ -258,11 +258,11 @@ inline Immediate immediate_of_word(std::uint32_t word) {
   return immediate;
 }
 
-// ---- Terminate (section 4.8) ----
+// ---- Terminate (RFC 5040 section 4.8) ----
 
 enum class Layer : std::uint8_t { rdma = 0, ddp = 1, llp = 2 };
 
-// Error types of layer RDMA and their codes (figure 9).
+// Error types of layer RDMA and their codes (RFC 5040 figure 9).
 enum class ErrorType : std::uint8_t { local_catastrophic = 0, remote_protection = 1, remote_operation = 2 };
 enum class ErrorCode : std::uint8_t {
   invalid_stag = 0x00,

@@ -52,8 +52,8 @@ void Receiver::learn(mpa::PeerKind peer) {
   host_.peer_known(peer, rules_->rtr_to_come() != mpa::ReadyToReceive::none);
 }
 
-// An RDMA Write of no octets to one of uiw's own STags. False if the peer is not uiw. A message that this end does not
-// expect is ignored.
+// Takes an RDMA Write of no octets to one of uiw's own STags. False if the peer is not uiw. A message that this end
+// does not expect is ignored.
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (!peer_is_uiw()) return false;

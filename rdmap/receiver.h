@@ -111,15 +111,15 @@ class Receiver final : public mpa::UlpduSink {
   // Whether an RNR report of the peer has arrived, and no answer since. Any thread.
   bool peer_waits() const { return peer_waits_.load(std::memory_order_relaxed); }
 
-  // The stream is over: the receive in progress, if any, completes with `status`.
+  // Ends receiving, since the stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
-  // As abandon(), but the message counts as never begun: the receive in progress, if any, is returned and does not
+  // As abandon(), but the message in progress counts as never begun: its receive, if any, is returned and does not
   // complete.
   std::optional<ReceiveBuffer> forget_message();
 
  private:
   bool peer_is_uiw() const { return reads_->peer.load(std::memory_order_relaxed) == mpa::PeerKind::uiw; }
-  // Must be called before the consumer can know of a message and answer it.
+  // Publishes progress(). Must be called before the consumer can know of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
   bool takes(ddp::Right right) const {
     return !rules_->denied_are_unexpected() || (denied_.load(std::memory_order_relaxed) & right) == 0;

@@ -120,7 +120,7 @@ class SendQueue {
     const std::uint64_t head = head_.load(std::memory_order_acquire);
     return sequence - head < depth_ && entries_.provide(sequence, head);
   }
-  // The same for operands() or binding() of the entry, which few entries need.
+  // As has_room(), for operands() or binding() of the entry, which few entries need.
   bool has_operand_room(std::uint64_t sequence) {
     return operands_.provide(sequence, head_.load(std::memory_order_acquire));
   }

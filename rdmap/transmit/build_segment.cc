@@ -91,7 +91,7 @@ bool Transmitter::build(const Cursor& at, Segment& segment) {
   return true;
 }
 
-// A Read of no octets.
+// Builds an RDMA Read Request for no octets.
 void Transmitter::build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset) {
   ReadRequest request;
   request.source_stag = source;
@@ -172,7 +172,7 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
   }
 }
 
-// The payload of the segment. Too many small memory segments end the FPDU early.
+// Finds the payload of the segment. If it is in too many small memory segments, the FPDU ends early.
 std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (at.source == Cursor::Source::response) {

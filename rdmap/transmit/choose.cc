@@ -8,12 +8,12 @@ namespace uiw::rdmap {
 
 namespace {
 
-// Work that only a uiw peer accepts.
+// Whether this is a Send with immediate data, which only a uiw peer accepts.
 bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::send && work.has_immediate; }
 
 }  // namespace
 
-// Whether the peer does not support this work, which was posted before that was known.
+// Whether the peer does not support this work. The program may have posted it before the peer was known.
 bool Transmitter::is_impossible(const SendWork& work) const {
   if (is_answered(work.kind)) return read_queue_.ord() == 0;
   return is_send_immediate(work) && peer() == mpa::PeerKind::other;

@@ -29,9 +29,9 @@ struct Placement {
     unconfirmed = true;
     completion_due |= signaled;
   }
-  // Moves it past work that sends nothing and completes together with the work before it.
+  // Moves the position past work that sends nothing and completes together with the work before it.
   void pass_local_work(bool signaled) { completion_due |= unconfirmed && signaled; }
-  // Moves it past a request whose answer confirms the work before the entry `sequence`.
+  // Moves the position past a request whose answer confirms the work before the entry `sequence`.
   void pass_request(std::uint64_t sequence) {
     requested_weight = weight;
     requested_before = sequence;

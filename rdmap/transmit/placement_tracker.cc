@@ -18,8 +18,8 @@ bool is_ahead(T a, T b) {
 bool PlacementTracker::probe_worthwhile(const Cursor& at, const Cursor& sent) const {
   const bool eager = policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
   if (probes_outstanding() == 0 && eager) return true;
-  // A program may rely on its peer's reply having made room in the send queue; so there are never more than a share of
-  // the queue's entries between two probes.
+  // A program may post again as soon as its peer has replied, and expect room in the send queue. So there is never more
+  // than a share of the queue's entries between two probes.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return at.placement.weight - at.placement.requested_weight >= stride_ ||
          at.sequence - at.placement.requested_before >= share;
@@ -53,7 +53,7 @@ void PlacementTracker::placed_before(std::uint64_t sequence, const Cursor& sent)
 
 // Each entry is passed once, so a report that confirms nothing new takes no longer with a deep queue.
 std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progress, const Cursor& sent) {
-  // A peer may send a report that this end has not requested. Then `reported_` does not follow the queue.
+  // A report that this end has not requested is ignored, since `reported_` does not follow the queue.
   if (!reports_) return std::nullopt;
   const bool of_sent = !is_ahead(progress.send_msn, sent.send_msn) && !is_ahead(progress.writes, sent.writes);
   if (!of_sent) return std::nullopt;

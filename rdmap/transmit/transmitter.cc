@@ -70,9 +70,9 @@ void Transmitter::carry_out(Cursor& at) {
 namespace {
 
 // The Terminate for an inbound request that is not answered from `offset` on. `refused`: why its memory may not be used
-// any more; `none`: it may, but is not there, which is no error of the peer. RFC 5040 sections 4.8 and 7.1, rule 3: the
-// Terminate has the request's DDP header and, for a protection error (figure 10), the Read Request advanced to where
-// the response stopped; RFC 7306 section 8.1, rule 2: of an atomic request it has the DDP header.
+// any more; `none` if it may be used but is not accessible, which is no error of the peer. RFC 5040 sections 4.8 and
+// 7.1, rule 3: the Terminate has the request's DDP header and, for a protection error (figure 10), the Read Request
+// advanced to where the response stopped. RFC 7306 section 8.1, rule 2: for an atomic request it has the DDP header.
 Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_t offset, ddp::AccessError refused) {
   const bool protection = refused != ddp::AccessError::none;
   const auto* read = std::get_if<ReadRequest>(&inbound.request);
@@ -99,7 +99,8 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
   if (at.source == Source::response) {
     answer_until_ = 0;                                           // neither this request nor any later one is answered
     const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // each message of the queue is a request
-    // If there is an error already, it was in a later message, and the first one is named (rule 4).
+    // If there is an error already, it was in a later message. The first error is reported (RFC 5040 section 7.1, rule
+    // 4).
     terminate_ = memory_gone(reads_->inbound.at(at.response), msn, at.offset, refused);
     return Fill::ready;
   }

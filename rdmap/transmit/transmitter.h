@@ -68,7 +68,7 @@ class Transmitter {
   // All arguments, and those of start(), must remain live as long as the transmitter.
   Transmitter(SendQueue& queue, const ddp::Accessor& memory, SendHost& host)
       : queue_(queue), memory_(memory), host_(host), tracker_(queue) {}
-  // The members refer to each other.
+  // Not copied, since the members refer to each other.
   Transmitter(const Transmitter&) = delete;
   Transmitter& operator=(const Transmitter&) = delete;
 
@@ -137,7 +137,7 @@ class Transmitter {
 
   // Whether there is work that TCP has not accepted as a whole.
   bool unsent() const { return sent_.sequence < queue_.tail(); }
-  // Whether there is such work, or a request that the peer has not answered.
+  // Whether there is unsent work, or a request that the peer has not answered.
   bool unfinished() const { return unsent() || read_queue_.outstanding() > 0; }
   // Completes unsignaled work at the head of the queue that only waits for confirmation: room in the queue, or the end
   // of the stream, is more important than knowing which work an error is about.
@@ -205,9 +205,9 @@ class Transmitter {
   bool probe_due(const Cursor& at, const mpa::Batch* batch) const;
 
   // ---- build_segment.cc: the next segment of the message at the cursor ----
-  // Adds it to the batch: DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 sections 5.2.1, 5.2.2
-  // and 6.2), and payload from registered memory, which is looked up again for each segment. bad_address: its memory is
-  // not registered any more or not accessible; nothing was added.
+  // Adds the segment to the batch: DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section 4, RFC 7306 sections
+  // 5.2.1, 5.2.2 and 6.2), and payload from registered memory, which is looked up again for each segment. bad_address:
+  // the memory of the payload is not registered any more or not accessible; nothing was added.
   Added append(const Cursor& at, Segment& segment, mpa::Batch& batch);
   void set_mulpdu(std::size_t mulpdu);
   // Makes FPDUs to a uiw peer longer. Not while a part of an FPDU has been sent that is built again.
