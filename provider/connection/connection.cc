@@ -64,7 +64,8 @@ int Connection::share(SharedOffer&& offer) {
   return error;
 }
 
-// A log line of its own: the line about the connection is written before both ends have agreed on shared memory.
+// Logs how octets go, in a line of its own: when the connection is logged, the ends have not agreed on shared memory
+// yet.
 void Connection::log_way(bool shared_memory) const {
   log_event(LogLevel::info, "queue pair 0x%06x: its octets go through %s", number_,
             shared_memory ? "shared memory" : "TCP");

@@ -68,7 +68,7 @@ class Connection final : rdmap::ReceiveHost {
     alignas(64) SectionMutex receive;
     alignas(64) SectionMutex send;
   } locks;
-  // Read by threads that hold none of the locks.
+  // Flags and values that threads read without one of the locks.
   struct Signals {
     alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
     // There are deferred sends: posts that wait for the next posts, or a probe.
@@ -122,8 +122,8 @@ class Connection final : rdmap::ReceiveHost {
   void after_fork_in_child();
 
   // ---- With the receiver's lock held ----
-  // One turn of the driving thread. True if send_turn() is to follow, after the receiver's lock has been released.
-  // `work`: whether there was anything to do. Ends the session first if the sender has found an error.
+  // One turn of a thread that receives for connections. True if send_turn() is to follow, after the receiver's lock has
+  // been released. `work`: whether there was anything to do. Ends the session first if the sender has found an error.
   bool receive_turn(Driver driver, bool& work) UIW_REQUIRES(locks.receive);
   bool is_of(const ConnectionOwner* owner) const UIW_REQUIRES(locks.receive) {
     return !is_idle() && session_->owner.get() == owner;
@@ -171,7 +171,7 @@ class Connection final : rdmap::ReceiveHost {
   void send(ProbePolicy policy = ProbePolicy::at_once) UIW_REQUIRES(locks.send) {
     if (!is_idle() && !full()) transmit(policy);
   }
-  // One turn of the thread that drives: sends all that is due.
+  // One turn of a thread that sends for connections: sends all that is due.
   void send_turn(Driver driver) UIW_REQUIRES(locks.send);
   // SendScheduler decides whether the next three functions send anything.
   // The queue pair, or its session, is about to end: posts that wait are sent.
@@ -195,7 +195,7 @@ class Connection final : rdmap::ReceiveHost {
   void note_progress(std::chrono::steady_clock::time_point now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->unmoved_since = now;
   }
-  // A call that has looked at what has arrived returns to the program.
+  // To be called when a call of the program that has looked at what has arrived returns to the program.
   void note_return_to_program(std::uint64_t now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->scheduler.resume(now);
   }
@@ -254,7 +254,7 @@ class Connection final : rdmap::ReceiveHost {
     SendScheduler scheduler;
     bool dead = false;  // nothing may be written to the socket any more
     bool fin_sent = false;
-    bool send_error_reported = false;  // a completion of the send queue has reported it
+    bool send_error_reported = false;  // a completion of the send queue has reported the error
     StreamTraffic counted;             // what count_traffic() has counted
     std::atomic<bool> send_error{false};
     std::uint64_t moved = 0;  // octets of the stream, both ways, when unanswered() looked last
@@ -271,7 +271,7 @@ class Connection final : rdmap::ReceiveHost {
     bool first_by_owner = false;
     bool established = false;
     bool way_logged = false;
-    bool drop_logged = false;  // octets in an answer that was to have none
+    bool drop_logged = false;  // the log has a line about octets in an answer that should have none
     bool peer_wants_reports = false;
     bool rnr_report_due = false;
     bool rnr_reported = false;  // the peer has been told of a pause, and not yet of its end
@@ -402,7 +402,7 @@ class Connection final : rdmap::ReceiveHost {
   std::uint32_t number_ = 0;  // of the queue pair
   std::atomic<Phase> phase_{Phase::idle};
   // Kept while the phase is idle, until RESET or the next session: the thread that has abandoned the session may still
-  // be inside its functions.
+  // be inside functions of the session.
   std::optional<Session> session_;
 };
 

@@ -20,8 +20,7 @@ class ConnectionWork : public rdmap::SendHost {
   virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
   virtual std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) = 0;
-  // No receive is awaited any more: the message for which next_receive() found none is lost, or the connection has
-  // ended.
+  // Stops awaiting a receive: the message for which next_receive() found none is lost, or the connection has ended.
   virtual void await_no_receive() = 0;
   // Whether a receive is posted.
   virtual bool receive_there() const = 0;

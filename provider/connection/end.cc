@@ -89,7 +89,7 @@ void Connection::flush_work() {
 }
 
 // On InfiniBand the adapter has acknowledged all that it has received. Here the peer may not have sent its probe yet,
-// so a report says how much of its work has been placed.
+// so this end reports how much of the peer's work has been placed.
 void Connection::leave() {
   if (is_idle() || !takes_reports()) return;
   answer_last();
@@ -207,7 +207,7 @@ void Connection::peer_closed(bool broken) {
     send_posts_before_end();
   }
   if (session_->rules.manual) return peer_left(broken);
-  if (has_failed()) return end_for_send_error(!broken);  // that error came first
+  if (has_failed()) return end_for_send_error(!broken);  // the send error came first
   if (!broken && phase_ == Phase::running && awaits_peer()) {
     host_->report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (Verbs draft section 6.2.2.2)
     // A responder that may not send yet sends no Terminate either.

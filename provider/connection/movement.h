@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The watchdog of a connection that closes or lingers: no progress for kPatience means that it is stuck. It is asked
-// once a second. Not thread-safe.
+// A watchdog for connections that close or linger: a connection without progress for kPatience is stuck. goes_on() is
+// called once a second. Not thread-safe.
 #pragma once
 
 #include <chrono>

@@ -240,7 +240,7 @@ void Connection::set_receive_stalled(bool stalled) {
   if (session_->transmitter.completion() == rdmap::Completion::local) return;
   const LockGuard lock(locks.send);
   session_->transmitter.set_receive_stalled(stalled);
-  // Work behind a fence, the end of the session or a probe may have waited for this.
+  // Work behind a fence, the end of the session or a probe may be sent by the new rule.
   session_->transmit_wanted = true;
 }
 

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 // a timeout to at most kMostGranted; a longer timeout counts as it was set.
 constexpr unsigned kTolerance = 4;
 constexpr milliseconds kToConnect{500}, kMostGranted{4000};
-// The least time, since a host may take this long to answer or to check.
+// The shortest time to wait for a receive, since a host may take this long to answer or to check.
 constexpr milliseconds kLeastRnrTime{100};
 constexpr milliseconds kInVain{500};  // time until work fails after the peer has closed the connection
 constexpr unsigned kForEver = 7;      // value of rnr_retry

@@ -45,7 +45,7 @@ class RetryTimer {
     since_ = now;
     without_receive_.reset();
   }
-  // This much of the time until now does not count against the peer.
+  // Does not count `time`, a part of the time until now, against the peer.
   void discount(Clock::duration time, Clock::time_point now) {
     since_ = time < now - since_ ? since_ + time : std::max(since_, now);
   }

@@ -175,9 +175,9 @@ void Connection::send_overdue_posts() {
   if (const auto policy = session_->scheduler.ticked(full(), raw_clock)) transmit(*policy);
 }
 
-// True if the peer's host does not acknowledge what TCP has retransmitted, or if no octets move in either direction,
-// because of the peer's adapter. That adapter is software, so it gets at least the time that it has to answer a
-// connection request.
+// True if the peer's host does not acknowledge what TCP has retransmitted, or if no octets move in either direction
+// because the peer's adapter does nothing. The peer's adapter is software, so it gets at least the time that it has to
+// answer a connection request.
 bool Connection::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
                             bool has_to_answer) {
   const auto signs = octets().peer_signs();
