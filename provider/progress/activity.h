@@ -68,8 +68,8 @@ class Activity {
   // The program has asked a completion queue for an event; the queue has given it. The two calls may come in any order.
   void event_asked_for() { events_awaited_.fetch_add(1); }
   void event_given() { events_awaited_.fetch_sub(1, std::memory_order_relaxed); }
-  // Whether a queue owes an event. event_awaited_in_order() is sequentially consistent: if one thread stores X and then
-  // calls it, and another calls event_asked_for() and then loads X, at least one of them sees the other's write.
+  // Whether a completion queue owes an event. event_awaited_in_order() is sequentially consistent: if one thread stores
+  // X and then calls it, and another calls event_asked_for() and then loads X, at least one sees the other's write.
   bool event_awaited() const { return events_awaited_.load(std::memory_order_relaxed) > 0; }
   bool event_awaited_in_order() const { return events_awaited_.load() > 0; }
 
@@ -91,7 +91,7 @@ class Activity {
   alignas(64) std::atomic<std::uint64_t> last_{0};
   std::atomic<pthread_t> thread_{};  // the thread that was active then
   std::atomic<std::uint64_t> last_look_{0};
-  std::atomic<int> events_awaited_{0};  // number of completion queues that owe one; below 0 if one is given first
+  std::atomic<int> events_awaited_{0};  // completion queues that owe an event; below 0 if one is given first
   std::atomic<unsigned> inside_{0};
   std::atomic<bool> driving_{false};
   std::atomic<bool> posting_{false};

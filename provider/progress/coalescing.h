@@ -4,7 +4,7 @@
 //
 // A burst is what a program posts while it takes few completions: several requests for each time it polls. Only posts
 // of a burst without pauses wait, and not for long. A program that posts and then does something else (it may spin on
-// memory for the reply) would wait in vain; that is noticed, and for a while none of its posts waits.
+// memory for the reply) would wait in vain; once its posts have done so, none of them waits for a while.
 //
 // Each stream has one, in its SendScheduler. All functions are called with the sender's lock held. Times are monotonic
 // nanoseconds. This class only decides; it sends nothing.
@@ -39,7 +39,7 @@ class Coalescing {
   // Whether the posts wait, by the clock. Once waiting posts have `most_octets`, no further post waits. `active`: when
   // the thread last posted to any queue pair, or polled in vain, before this post.
   bool may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active = 0);
-  // The call that posted returns to the program now: the time that sending took is not a pause of the program.
+  // The call that posted returns to the program now: the time that sending took does not count as a pause.
   void resume(std::uint64_t now) {
     last_post_ = now;
     untimed_ = 0;

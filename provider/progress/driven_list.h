@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The queue pairs that an engine drives, which of them have deferred sends, and which have news from a peer on this
-// host (doorbells.h). Each queue pair has a numbered slot, and in several words, which are read without a lock, the bit
-// with that number. Thread-safe, unless said otherwise.
+// host (doorbells.h). Each queue pair has a numbered slot. In words that are read without a lock, the bit with the
+// slot's number stands for the queue pair. Thread-safe, unless said otherwise.
 #pragma once
 
 #include <sys/epoll.h>
@@ -29,11 +29,11 @@ class DrivenList {
   DrivenList(const DrivenList&) = delete;
   DrivenList& operator=(const DrivenList&) = delete;
 
-  // Returns how many there are now, or 0 if there is no memory. Adding one twice has no effect.
+  // Returns how many queue pairs there are now, or 0 if there is no memory. Adding one twice has no effect.
   std::size_t add(Driven& qp) noexcept;
   void remove(Driven& qp) noexcept;
   bool many() const { return many_.load(std::memory_order_relaxed); }
-  // Calls visitor(Driven&) for each, with the list locked.
+  // Calls visitor(Driven&) for each queue pair, with the list locked.
   template <typename Visitor>
   void for_each(Visitor visitor) {
     const LockGuard lock(mutex_);
@@ -48,14 +48,14 @@ class DrivenList {
   void visit_deferring(std::size_t most, Visitor visitor);
 
   // ---- News from peers on this host ----
-  // The doorbell wakes threads that sleep. Returns its descriptor for the peers, or -1 if there can be none. The first
-  // call makes it, and adds it to this epoll set with this event.
+  // Returns the descriptor by which peers wake threads that sleep, or -1 if it could not be made. The first call makes
+  // the doorbell, and adds it to this epoll set with this event.
   int doorbell(int set, epoll_event event) noexcept;
   // For a thread that has an event of the doorbell: clears it, so that no other thread gets it. The thread then looks
   // for queue pairs that have rung().
   void answer_doorbell();
-  // Called by such a thread when it will not look again: wakes another thread if a peer has rung for a queue pair that
-  // is left.
+  // Called by a thread that has answered the doorbell and will not look again: wakes another thread if a peer has rung
+  // for a queue pair that is left.
   void pass_doorbell_on();
   // Drops the doorbell's descriptors without closing them, since the program has closed them.
   void forget_doorbell();
@@ -89,11 +89,11 @@ class DrivenList {
   // Never freed before the list is, so that bits and slots can be read at any time.
   struct Block {
     std::atomic<std::uint64_t> deferring{0};  // a bit for each slot
-    std::atomic<std::uint64_t> due{0};        // likewise: bits of request_turn()
+    std::atomic<std::uint64_t> due{0};        // a bit for each slot, set by request_turn()
     std::array<std::atomic<Driven*>, kBits> slots{};
-    std::size_t free = kBits;  // with the lock held
+    std::size_t free = kBits;  // number of free slots; used with the lock held
     std::atomic<DoorbellPage::Word*> word{nullptr};
-    std::size_t word_number = 0;  // with the lock held; valid if there is a word
+    std::size_t word_number = 0;  // used with the lock held; valid if there is a word
   };
 
   template <typename Visitor>
@@ -103,7 +103,7 @@ class DrivenList {
   void note_change() UIW_REQUIRES(mutex_);
   bool copy_few();
 
-  Mutex mutex_;  // of changes of the list; taken after the locks of a queue pair
+  Mutex mutex_;  // guards changes of the list; taken after the locks of a queue pair
   std::array<std::atomic<Block*>, kBlocks> blocks_{};
   std::atomic<std::size_t> used_{0};       // number of blocks
   std::atomic<std::size_t> next_{0};       // slot at which visit_deferring() begins

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What makes a thread drive a stream.
+// What makes a thread drive a stream, that is, send and receive for it.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,8 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
+// Polls yield after this many empty rounds in a row, since the peer may be waiting for this processor.
+constexpr unsigned kYieldAfter = 64;
 constexpr unsigned kYieldStride = 8;
 constexpr unsigned kClockStride = 4;  // one in this many empty rounds in a row reads the clock
 // After kQuietAsks polls in a row that asked the kernel in vain, only one poll in kAskStride asks it.
@@ -95,7 +96,8 @@ void Engine::begin_anew() {
   thread_.detach();
 }
 
-// Nothing wakes the thread if it sleeps on an epoll descriptor that the program has closed.
+// Joins the thread if it ends within a second, and else detaches it: nothing wakes a thread that sleeps on an epoll
+// descriptor that the program has closed.
 void Engine::join_or_leave() {
   timespec end{};
   clock_gettime(CLOCK_MONOTONIC, &end);
@@ -227,8 +229,8 @@ void Engine::take_over(std::uint32_t qp_number) {
 }
 
 // Drives queue pairs that have news. Returns how many, or -1 with errno. A wake-up for "uiw-progress" is left in the
-// set, and sets `for_thread`. The doorbell wakes no other thread once it is answered here. So the rings are looked at
-// after that, and another thread is woken if some are left.
+// set; `for_thread` says that there is one. Once the doorbell is answered here, it wakes no other thread. So this
+// function looks for queue pairs that were rung afterwards, and wakes another thread if some are left.
 int Engine::drive_ready(bool& for_thread) {
   int driven = 0;
   if (asks_kernel()) {
@@ -310,7 +312,7 @@ void Engine::look(bool polls) {
     }
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
-    // Not each time: reading the clock takes as long as a look in vain at a few queue pairs.
+    // The clock is not read each time, since that takes as long as a look in vain at a few queue pairs.
     timed = !in_vain || many || empty_rounds_ % kClockStride == 0;
   }
   if (timed) {
@@ -331,7 +333,7 @@ void Engine::look(bool polls) {
 }
 
 // Whether a poll in vain may yield. A poller that has looked in vain for kDisplacedNs may be keeping the processor from
-// the thread for which it waits, so that ends a pause.
+// the thread for which it waits, so a pause in yielding ends after this time.
 bool Engine::yields(std::uint64_t now) {
   if (empty_rounds_ == kYieldAfter) in_vain_since_ = now;
   if (now - in_vain_since_ > YieldPauses::kDisplacedNs) yield_pauses_.end();
@@ -353,7 +355,7 @@ void Engine::send_waiting_posts(bool polls) {
   });
 }
 
-// Visits at most `most` queue pairs; later calls visit the others.
+// Sends what at most `most` queue pairs have deferred; later calls visit the other queue pairs.
 void Engine::send_all_deferred(std::size_t most) {
   driven_.visit_deferring(most, [](Driven& qp) { carry_out(qp, [](Driven& one) { one.send_all_deferred(); }); });
 }

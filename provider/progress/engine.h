@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The engine of a context decides which thread drives its sockets. A poll of the program that finds nothing drives them
-// itself, which needs no other thread and no wake-up. While the program does not poll, a thread waits for events with
-// epoll.
+// The engine of a context decides which thread drives the sockets of its queue pairs, that is, sends and receives on
+// them. A poll of the program that finds nothing drives them itself, so no other thread has to be woken. While the
+// program does not poll, a thread waits for events with epoll.
 //
 // The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, or posts without
 // a pause, the thread sleeps on a timer and not on the sockets, so that octets that arrive do not wake it. After each
@@ -46,7 +46,7 @@ namespace uiw::provider {
 class Engine {
  public:
   // `find` returns a queue pair of this process by its number. `counters` are those of the device. `threads`: how many
-  // may drive besides those of the program, at least 1.
+  // threads of the library may drive, at least 1.
   explicit Engine(FindDriven find, PortCounters& counters = port_counters(""), unsigned threads = 1)
       : find_(find), counters_(counters), helpers_(threads - 1, sets_, driven_, find, activity_) {}
   ~Engine();
@@ -64,37 +64,37 @@ class Engine {
   // Stops driving the queue pair; a thread that is driving it has finished after the next grace period. (Not needed if
   // only the stream ends: it closes its socket, and progress() then finds nothing to do.)
   void remove(Driven& qp);
-  // The descriptor by which peers on this host wake this engine's threads (Doorbell), to be passed on to them. It
-  // stays the engine's. -1 if there can be none.
+  // The descriptor by which peers on this host wake this engine's threads (Doorbell). The caller passes it on to the
+  // peers; the engine goes on owning it. -1 if it could not be made.
   int doorbell();
   // From now on the octets of this queue pair go through shared memory; its peer has the doorbell. Returns the number
-  // by which the peer is to ring, or kNoBell if there is none left. Inside a ReadSection.
+  // by which the peer is to ring, or kNoBell if no number is left. Inside a ReadSection.
   DoorbellPage::Bell begin_sharing(std::uint32_t qp_number);
   // Stops waiting for events of this socket.
   void release(int fd);
   // Waits for events of this socket again; one is reported at once if the socket can be read or written now. False if
   // the system has no memory for that.
   bool watch_again(std::uint32_t qp_number, int fd);
-  // Requests a turn of this queue pair, though nothing has arrived: a thread that drives calls its progress() soon. The
-  // caller may hold any lock of the queue pair.
+  // Has a thread that drives call the queue pair's progress() soon, though nothing has arrived. The caller may hold any
+  // lock of the queue pair.
   void request_turn(std::uint32_t qp_number);
-  // As request_turn(), for a thread that has no memory for buffers: "uiw-progress", which has buffers, makes the turn.
+  // For a thread that has no memory for buffers: as request_turn(), but "uiw-progress", which has buffers, drives.
   void take_over(std::uint32_t qp_number);
 
   // Drives, since the program has polled and found nothing.
   void drive() { look(true); }
   // For a program that posts without a pause, or has posted work that the peer is to answer. The post is made between
   // begin_posting() and end_posting(); note_post() is for a deferred post. If the program has not polled for a while,
-  // the calling thread looks at what has arrived, and true is returned: if it did not look, "uiw-progress" would be
-  // woken for each answer and compete with the program.
+  // end_posting() and note_post() look at what has arrived and return true. If not, "uiw-progress" would be woken for
+  // each answer and compete with the program.
   void begin_posting() { activity_.enter(); }
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
   // Whether there are so many queue pairs that a poll asks doorbells and epoll instead of looking at each of them.
   bool drives_many() const { return driven_.many(); }
-  // `watched`: the thread is parked (it sleeps on its timer), and soon finds out that the program has stopped polling
-  // and posting.
+  // What the program does. `watched`: "uiw-progress" is parked (it sleeps on its timer), and soon finds out if the
+  // program has stopped polling and posting.
   SendScheduler::Program program() const {
     return {activity_.event_awaited(), parked_.load(std::memory_order_relaxed)};
   }
@@ -107,8 +107,7 @@ class Engine {
   // either order.
   void event_asked_for();
   void event_given() { activity_.event_given(); }
-  // The calling thread of the program waits for descriptors of the program, and drives meanwhile if no other thread
-  // waits. A cancellation point.
+  // How wait() has ended.
   enum class Waited : std::uint8_t {
     done,
     late,         // the deadline has passed
@@ -135,9 +134,10 @@ class Engine {
    protected:
     ~Awaited() = default;
   };
+  // Waits for descriptors of the program on the calling thread, which drives meanwhile (Waiters). A cancellation point.
   Waited wait(Awaited& awaited);
-  // Whether a thread that is about to wait for the channel with this number will drive, as far as can be told now, and
-  // there are no deferred sends.
+  // Whether there are no deferred sends, and a thread that is about to wait for the channel with this number will
+  // drive, as far as can be told now.
   bool wait_will_drive(int channel) const {
     if (deferring_.load(std::memory_order_relaxed) > 0) return false;
     return sets_.has(channel) || !activity_.waiters().are_several(raw_clock());
@@ -193,7 +193,7 @@ class Engine {
   DrivenList driven_;
   unsigned empty_rounds_ UIW_GUARDED_BY(drive_mutex_) = 0;  // in a row
   unsigned quiet_asks_ UIW_GUARDED_BY(drive_mutex_) = 0;    // polls in a row that asked the kernel and got nothing
-  unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;         // polls since then
+  unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;         // polls after kQuietAsks such polls
   std::atomic<bool> waiter_asleep_{false};                  // the program's waiting and driving thread is asleep
   YieldPauses yield_pauses_ UIW_GUARDED_BY(drive_mutex_);   // of polls in vain
   // The time of the kYieldAfter-th poll in vain in a row.
@@ -216,7 +216,7 @@ class Engine {
   std::condition_variable park_condition_;
   bool unpark_ = false, hurry_ = false;
   std::atomic<bool> shares_{false};  // begin_sharing() has been called
-  BusyWait program_wait_;            // of the thread that waits and drives
+  BusyWait program_wait_;            // of the program's thread that waits and drives
   // Used by the thread "uiw-progress" only.
   unsigned watched_seen_ = 0;
   IdleMemory idle_memory_;

@@ -36,8 +36,9 @@ timespec sooner(std::uint64_t left, bool waits_long) {
   return {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
 }
 
-// Blocks signals while a thread of the program drives inside a call that signals may interrupt, until it sleeps.
-// The signals of faults stay unblocked, and so do the first two real-time signals, which are libc's own.
+// Blocks signals while a thread of the program drives inside a call that a signal may interrupt. ppoll() unblocks them
+// while the thread sleeps. The signals of faults stay unblocked, and so do the first two real-time signals, which are
+// libc's own.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

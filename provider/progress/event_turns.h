@@ -3,7 +3,7 @@
 // from one epoll set, TurnGate keeps two of them from the same queue pair. A queue pair whose next event arrives during
 // its turn gets its next turn after the queue pairs that have waited.
 //
-// Belongs to the thread. Allocates nothing.
+// Each progress thread has one of its own. Allocates nothing.
 #pragma once
 
 #include <array>

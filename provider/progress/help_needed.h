@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Whether one thread is too few for the events of a context: the rule by which "uiw-progress" calls another thread. It
-// does so if it has not slept for a while, and there are queue pairs that another thread could drive meanwhile.
+// Whether one thread is too few for the events of a context: the rule by which "uiw-progress" calls another thread:
+// if it has not slept for a while, and there are queue pairs that another thread could drive meanwhile.
 //
-// This class only decides. It belongs to the thread; times are monotonic nanoseconds.
+// This class only decides. Only "uiw-progress" uses it; times are monotonic nanoseconds.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class HelpNeeded {
  public:
   // A thread that gets events sooner than this after it has asked for them has not slept.
   static constexpr std::uint64_t kAwakeNs = 5'000;
-  // It calls another thread after this time without sleep, and one more each time that this time has passed again.
+  // A thread calls another one after this time without sleep, and one more whenever it has not slept for it again.
   static constexpr std::uint64_t kBusyNs = 200'000;
 
   // The thread has asked for events at `asked`, and has got `events` of them at `answered`. `helping`: how many threads

@@ -15,8 +15,8 @@ class IdleMemory {
 
   // For epoll_wait(): how long the thread sleeps at most, in milliseconds; -1: until an event comes.
   int patience() const { return at_ == 0 ? -1 : static_cast<int>(kPeriodNs / 1'000'000); }
-  // Something has happened, or patience() is over. True: each queue pair gives back what it can now, and then the
-  // caller says by looked() whether there may be more.
+  // Something has happened, or patience() is over. True: the caller has each queue pair give back what it
+  // can now, and then says by looked() whether there may be more.
   bool due(std::uint64_t now) {
     if (at_ == 0) at_ = now + kPeriodNs;
     return now >= at_;

@@ -63,8 +63,8 @@ void ProgressHelpers::run() {
   }
 }
 
-// Takes one event at a time, so that others find the rest. An event for "uiw-progress" stays in the set, and that
-// thread finds it once this one sleeps.
+// Takes one event at a time, so that others find the rest. An event for "uiw-progress" stays in the set, where
+// that thread finds it once the helping thread sleeps.
 void ProgressHelpers::help() {
   constexpr int kPatienceMs = 1;
   constexpr unsigned kMostInVain = 16;  // events in a row of queue pairs that other threads drive

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Threads that help "uiw-progress" if it is too slow alone: for a passive target with many connections, on a machine
-// with processors to spare. Each starts when it is first called. It handles events of the same epoll set, and rings of
-// peers, until there are none or the program polls; then it sleeps until it is called again. Thread-safe.
+// with processors to spare. Each thread starts when it is first called. It handles events of the same epoll set, and
+// rings of peers, until there are none or the program polls. It sleeps until it is called again. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// When something is sent: now, or a little later together with what comes next. Every rule about that is a function
-// here.
+// Decides when a stream sends something: now, or a little later together with what comes next. Every rule about that is
+// a function here.
 //
 // The caller says what has happened: the program has posted, polls, has polled in vain; octets have arrived; the
 // progress thread checks whether the program goes on. It gets a decision back, and carries it out. The scheduler sends
@@ -8,10 +8,10 @@
 // caller. Reading the clock costs as much as a small post; so, if the time does not always matter, the caller passes a
 // function that reads the clock, which is called only if the decision depends on it.
 //
-// Each stream has one; called with the sender's lock held. The static functions have no state: any thread may call
-// them, with any lock or none. Two rules have state, so each has a file of its own: Coalescing (coalescing.h), which a
-// scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of a Connection and needs the receiver's
-// lock.
+// Each stream has a scheduler; it is used with the sender's lock held. The static functions have no state: any thread
+// may call them, with any lock or none. Two rules have state, so each has a file of its own: Coalescing (coalescing.h),
+// which a scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of a Connection and needs the
+// receiver's lock.
 #pragma once
 
 #include <cstddef>
@@ -66,7 +66,7 @@ class SendScheduler {
   struct PostConditions {
     bool running = false;      // the stream is neither closing nor in error
     bool socket_full = false;  // then posts are sent once the socket has room
-    bool queue_full = false;   // nothing can be posted behind these posts
+    bool queue_full = false;   // the send queue has no room behind these posts
     bool awaits_event = false;
     bool remote_rule = false;     // Sends and Writes complete when the peer has placed them
     std::uint32_t queued = 0;     // requests that are not complete, these included
@@ -165,7 +165,7 @@ class SendScheduler {
     bool awaits_event = false;
     bool reads = false;  // the stream runs, and is not stalled for want of a receive
   };
-  // For a peer that only waits to learn that its work has been placed.
+  // When the answer to a peer that only waits to learn that its work has been placed is sent.
   static constexpr AnswerDecision answer(Driver driver, const AnswerConditions& conditions) {
     if (!conditions.post_expected || conditions.more_due || conditions.socket_full) return AnswerDecision::send;
     if (driver == Driver::poll) return AnswerDecision::wait_for_post;
@@ -179,7 +179,7 @@ class SendScheduler {
   }
   struct TurnConditions {
     bool due = false;          // the receiver has something to send
-    bool socket_full = false;  // it may have room again meanwhile
+    bool socket_full = false;  // the socket was full, and may have room again meanwhile
     bool deferred = false;
     bool ends = false;  // the stream is ending, and a thread is sending or the socket is full
   };
