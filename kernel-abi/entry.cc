@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The library's side of the table in entry.h. Each function catches what C++ may throw for lack of memory, and lets the
-// unwinding of a cancelled thread pass.
+// The functions of UiwKernelAbi (entry.h), which the interposer calls. Each catches std::bad_alloc, and nothing else,
+// so that the unwinding of a cancelled thread passes.
 #include "kernel-abi/interposer/entry.h"
 
 #include <fcntl.h>
@@ -174,7 +174,7 @@ void after_fork_in_child() UIW_RELEASE(g_registry_lock) {
 
 constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, after_fork_in_child};
 
-// Runs when the library is loaded, so that everything that is locked over a fork exists by then
+// Runs when the library is loaded, so that every object whose lock is held over a fork exists before the first fork
 // (provider/verbs/fork.h).
 [[maybe_unused]] const bool g_ready = [] {
   before_fork();

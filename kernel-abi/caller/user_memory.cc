@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The kernel copies within this process (process_vm_readv, process_vm_writev) and checks the pointers. If a sandbox
-// forbids these calls, a plain copy is made.
+// Copies by process_vm_readv() and process_vm_writev() within this process, since the kernel then checks the pointers.
+// If a sandbox forbids these calls, copies by memcpy(), so a bad pointer ends the program by SIGSEGV.
 #include "kernel-abi/caller/user_memory.h"
 
 #include <sys/uio.h>

@@ -58,14 +58,14 @@ struct UiwKernelAbi {
   // write() on a descriptor of uiw, and all kinds of send() on a socket: the number of octets taken, or a negative
   // errno.
   long (*write)(uint64_t object, int fd, const void* data, size_t size);
-  // One more descriptor refers to the object.
+  // To be called when one more descriptor refers to the object.
   void (*retain)(uint64_t object);
-  // `fd` does not refer to the object any more; called before the descriptor is closed.
+  // To be called before `fd`, a descriptor that refers to the object, is closed.
   void (*release)(uint64_t object, int fd);
 
   // Carry out the program's calls that concern SIGSEGV and SIGBUS: sigaction() for one of them, and pthread_sigmask().
   // add_pending() completes the result of sigpending(). close_faults() and reopen_faults() are called before and after
-  // a thread is created; the second gets the result of the first.
+  // a thread is created; reopen_faults() gets the result of close_faults().
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   void (*add_pending)(sigset_t* pending);
@@ -73,14 +73,14 @@ struct UiwKernelAbi {
   void (*reopen_faults)(unsigned closed);
 
   // Frees a port (host byte order) that the kernel has refused to a TCP socket of the program, or with `datagrams` to a
-  // UDP socket: an RDMA listener or a bound rdma_cm id that has it moves to another port. 1 if one did, else 0.
+  // UDP socket: an RDMA listener or a bound rdma_cm id moves from it to another port. 1 if one has moved, else 0.
   int (*give_way)(uint16_t port, int datagrams);
 
   // ioctl(RDMA_VERBS_IOCTL) on a descriptor of uverbs. 0 or a negative errno; -ENOTTY for unknown methods.
   int (*control)(uint64_t object, int fd, void* argument);
 
-  // To be called in the child of a fork that has inherited a descriptor of rdma_cm, before it first waits in poll() or
-  // the like: it may be waiting for that descriptor (hooks/waits.cc).
+  // To be called in the child of a fork that has inherited a descriptor of rdma_cm, before the child first waits in
+  // poll() or the like, perhaps for that descriptor (hooks/waits.cc).
   void (*child_waits)();
 
   // read() on a completion channel: takes an event, and waits for one if the descriptor blocks. The number of octets,

@@ -10,7 +10,7 @@ namespace uiw::kernel_abi {
 
 namespace {
 
-// The counters of one side. A thread increments its own `open` before it reads that of the other side, both in
+// The counters of one side. A thread increments its own side's `open` and then reads the other side's, both in
 // sequentially consistent order; so if both sides begin at the same time, at least one sees the other.
 struct Side {
   std::atomic<unsigned> open{0};   // how many are begun and not ended
@@ -24,7 +24,8 @@ struct Side {
   }
 };
 Side g_changes, g_closings;
-// How many changes and closings this thread has begun. If it has any, it does not wait, lest it wait for itself.
+// How many changes and closings this thread has begun and not ended. While it has any of the other side, or a nested
+// change, it does not wait, since it could wait for itself.
 __thread unsigned t_changes __attribute__((tls_model("initial-exec"))) = 0;
 __thread unsigned t_closings __attribute__((tls_model("initial-exec"))) = 0;
 

@@ -18,12 +18,13 @@
 
 namespace uiw::kernel_abi {
 
-// The library's side, UiwHost::begin_change and end_change. The pairs of one thread may be nested.
+// Called by the library around a change to its own descriptors, as UiwHost::begin_change and end_change. The pairs of
+// one thread may be nested.
 void fd_begin_change();
 void fd_end_change();
 
-// The program's side: while an object lives, the library begins no change. Does nothing if the process has had none of
-// ours.
+// Brackets a call by which the program closes descriptors: while an object lives, the library delays its changes, for
+// 0.1 s at most. Does nothing if the process has never had descriptors of uiw.
 class FdClosing {
  public:
   FdClosing() : active_(fd_table_is_used() && begin()) {}
@@ -32,7 +33,7 @@ class FdClosing {
   }
   FdClosing(const FdClosing&) = delete;
   FdClosing& operator=(const FdClosing&) = delete;
-  // Whether the process has had descriptors of ours, and is not the child of a vfork.
+  // Whether the process has had descriptors of uiw, and is not the child of a vfork.
   bool is_active() const { return active_; }
 
  private:
@@ -42,7 +43,7 @@ class FdClosing {
   const bool active_;
 };
 
-// Called in the child of a fork, where only this thread exists: resets the counters to its own part.
+// Called in the child of a fork, where only this thread exists: resets the counters to what this thread has begun.
 void fd_changes_after_fork();
 
 }  // namespace uiw::kernel_abi

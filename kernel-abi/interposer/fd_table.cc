@@ -45,8 +45,8 @@ std::atomic<uint64_t>* make_table() {
   if (memory == MAP_FAILED) return nullptr;
 
   auto* slots = static_cast<std::atomic<uint64_t>*>(memory);
-  // The capacity is stored first, since a thread that sees the slots must see it, too. All threads compute the same
-  // capacity unless the limit changes meanwhile; then the smaller one is safe for both mappings.
+  // The capacity is stored before the slots, since a thread that sees the slots must see the capacity, too. If two
+  // threads compute different capacities, as the limit has changed, a mapping smaller than the stored one is dropped.
   unsigned known = 0;
   if (!g_fd_table.capacity.compare_exchange_strong(known, capacity) && known > capacity) {
     munmap(memory, size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of the descriptors of uiw in this process.
+// The table that gives for each descriptor of uiw in this process what it refers to (entry.h).
 //
 // It is a lock-free array indexed by descriptor number, mapped when the first such descriptor appears. The child of a
 // fork has a copy, and the library knows which entries the child may use. The child of a vfork shares the memory but
@@ -50,7 +50,7 @@ extern FdTable g_fd_table;
 // (hooks/waits.cc).
 extern std::atomic<bool> g_fork_left_channels;
 
-// Every write and close makes this look-up.
+// The entry of a descriptor. Inline, since the hooks of write(), close() and others look it up in every call.
 inline FdEntry fd_lookup(int fd) {
   std::atomic<uint64_t>* slots = g_fd_table.slots.load(std::memory_order_acquire);
   if (__builtin_expect(slots == nullptr, 1)) return FdEntry();
@@ -58,13 +58,13 @@ inline FdEntry fd_lookup(int fd) {
   return FdEntry(slots[fd].load(std::memory_order_acquire));
 }
 
-// Whether there is a table, so that a number may be ours.
+// Whether there is a table. Without one, no descriptor is uiw's.
 inline bool fd_table_is_used() { return g_fd_table.slots.load(std::memory_order_acquire) != nullptr; }
 
 // Makes the table if there is none yet; does nothing without memory for it.
 void fd_table_prepare();
 
-// True if the table belongs to another process and is seen through vfork.
+// True if the table is another process's: the caller is the child of a vfork and sees the parent's memory.
 bool fd_table_is_borrowed();
 
 // Sets an entry. 0, EMFILE if the number is beyond the table, or ENOMEM.

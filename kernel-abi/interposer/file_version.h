@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds out to which version of uiw a file belongs, before it is loaded: the loader's message for files of two versions
-// does not say what to do.
+// Finds out to which version of uiw a file belongs, before it is loaded, so that uiw can say what to do about files of
+// two versions; the loader's message does not.
 //
 // Each binary of uiw contains the name of a version node of symbols (kVersionNode): libuiw.so.1 defines the node, the
 // plugins and the command refer to it, and the preload library looks it up.

@@ -73,7 +73,7 @@ constexpr UiwHost kHost = {host_lookup,   host_attach,    host_protect, fd_unpro
                            fd_end_change, call_sigaction, call_sigmask, fd_table_is_borrowed, host_processors};
 
 // The libuiw.so.1 that the program is linked to (for uiwdv.h), or null. It is used instead of our own file, since the
-// loader takes it for the plugin, too. If it is of another version, uiw is turned off, and the result is null.
+// loader uses it for the plugin's dependency, too. If it is of another version, turns uiw off and returns null.
 void* library_of_program() {
   void* library = dlopen("libuiw.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr || dlvsym(library, UIW_KERNEL_ABI_SYMBOL, kVersionNode) != nullptr) return library;
@@ -87,7 +87,7 @@ void* library_of_program() {
 }
 
 // Makes the table of descriptors first. Fork handlers of the child run in the order of their registration
-// (pthread_atfork(3)), so in a child the table is ready before the library protects what it keeps there.
+// (pthread_atfork(3)), so in a child the table is ready before the library protects its descriptors again.
 const UiwKernelAbi* load_library() {
   fd_table_prepare();
   static const char* const kNames[] = {"libuiw.so.1", "../provider/libuiw.so.1", nullptr};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads libuiw.so.1, and makes our plugin known to stock libibverbs.
 //
-// This happens when an RDMA path is used for the first time, and not before. Part of the interposer. No lock is held
+// Both happen when an RDMA path is used for the first time, and not before. Part of the interposer. No lock is held
 // during dlopen, so a constructor that uses an RDMA path under the loader's lock cannot deadlock. (If two threads come
 // at once, both call dlopen, which loads the library once.)
 #pragma once

@@ -40,7 +40,7 @@ bool stays_inside(const char* rest) {
 struct Area {
   RdmaArea area;
   const char* prefix;
-  const char* components[5];  // of its path; ends with null
+  const char* components[5];  // of the area's path; ends with null
   const char* folders[4];     // folders[i] contains components[i]
 };
 constexpr Area kAreas[] = {
@@ -56,7 +56,7 @@ constexpr Area kAreas[] = {
     {RdmaArea::device_nodes, "dev/infiniband", {"dev", "infiniband"}, {"/", "/dev"}},
 };
 
-// The path in the area if it begins with the components of the area from number `first` on; else none.
+// Recognises a path that begins with the components of the area from index `first` on.
 RdmaPath behind(const Area& area, size_t first, const char* path) {
   for (; area.components[first] != nullptr; ++first) {
     if (!next_component(path).is(area.components[first])) return RdmaPath();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Netlink messages and their attributes (linux/netlink.h, netlink(7)): writing and reading side by side, by those
-// functions of libnl that take no lock, keep nothing between calls, and do no I/O.
+// Reads and writes Netlink messages and their attributes (linux/netlink.h, netlink(7)). Uses only those functions of
+// libnl that take no lock, keep nothing between calls, and do no I/O.
 //
 // Numbers are in the byte order of the host. Messages and attributes begin at multiples of four octets; their lengths
 // count the header and not the padding behind. The writer of a message may be hostile: a reader never looks beyond the
@@ -30,8 +30,8 @@ using OctetView = std::span<const std::uint8_t>;
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-// The messages up to the first whose length is too small for a header, or ends beyond the octets. They are valid as
-// long as the octets.
+// The messages in these octets, up to the first whose length is too small for a header or exceeds the octets. The
+// pointers are valid as long as the octets.
 inline std::vector<nlmsghdr*> messages_in(Octets& octets) {
   std::vector<nlmsghdr*> found;
   auto* next = reinterpret_cast<nlmsghdr*>(octets.data());
@@ -40,13 +40,13 @@ inline std::vector<nlmsghdr*> messages_in(Octets& octets) {
   return found;
 }
 
-// Header and payload, without the padding behind.
+// The header and payload of a message, without the padding behind.
 inline OctetView octets_of(const nlmsghdr* message) {
   return {reinterpret_cast<const std::uint8_t*>(message), message->nlmsg_len};
 }
 
-// The attributes of a message by their types, without the flags for nesting and byte order: of each type the last one,
-// as the kernel looks attributes up, and null if there is none. Types beyond the array are skipped.
+// The attributes of a message, indexed by type (without the flags for nesting and byte order): the last one of the
+// type, as in the kernel, or null if there is none. Types beyond the array are skipped.
 using NetlinkAttributes = std::array<nlattr*, 128>;
 inline NetlinkAttributes attributes_of(nlmsghdr* message) {
   NetlinkAttributes found{};
@@ -54,8 +54,8 @@ inline NetlinkAttributes attributes_of(nlmsghdr* message) {
   return found;
 }
 
-// A number. None if there is no attribute, or if the value is shorter than the number; of a longer value the first
-// octets count, as in the kernel.
+// The value of an attribute as a number. None if there is no attribute, or if the value is too short; of a longer value
+// the first octets count, as in the kernel.
 template <typename Number>
 std::optional<Number> number_of(const nlattr* attribute) {
   static_assert(std::is_unsigned_v<Number>);
@@ -64,7 +64,8 @@ std::optional<Number> number_of(const nlattr* attribute) {
   return number;
 }
 
-// A text up to its NUL, which has to be there; none if there is no attribute. It is valid as long as the message.
+// The value of an attribute as a text, up to its NUL. None if there is no attribute, or no NUL. Valid as long as the
+// message.
 inline std::optional<std::string_view> text_of(const nlattr* attribute) {
   if (attribute == nullptr) return std::nullopt;
   const std::string_view value(static_cast<const char*>(nla_data(attribute)), nla_len(attribute));
@@ -100,11 +101,11 @@ class NetlinkWriter {
     octets(type, &value, sizeof value);
   }
 
-  // With the NUL that ends it.
+  // Appends an attribute with a text and the NUL that ends it.
   void text(unsigned type, const std::string& value) { octets(type, value.c_str(), value.size() + 1); }
 
-  // Put what is written between the two calls into a nested attribute, which is left out if it is empty. Without the
-  // flag NLA_F_NESTED, which nldev has never set in its tables, so not by nla_nest_start().
+  // Put what is written between the two calls into a nested attribute, which is left out if it is empty. The attribute
+  // has no flag NLA_F_NESTED, as in the kernel's nldev; nla_nest_start() would set it.
   nlattr* begin_nest(unsigned type) {
     nlattr* const nest = nla_reserve(message_.get(), static_cast<int>(type), 0);
     check(nest != nullptr);
@@ -128,8 +129,8 @@ class NetlinkWriter {
   std::unique_ptr<nl_msg, Free> message_;
 };
 
-// Collects messages into datagrams. Readers have buffers of 4096 octets (libmnl) or more, so messages share a datagram
-// only up to the size that the kernel uses.
+// Collects messages into datagrams. Messages share a datagram only up to the size that the kernel uses, since readers
+// may have buffers of 4096 octets only (libmnl).
 class Datagrams {
  public:
   static constexpr std::size_t kLargest = 3584;
@@ -140,7 +141,7 @@ class Datagrams {
     last.insert(last.end(), message.begin(), message.end());
     last.resize(NLMSG_ALIGN(last.size()));
   }
-  // The next message begins a new datagram, as each answer does.
+  // Ends a datagram: the next message begins a new one. Each answer begins one.
   void close() {
     if (!datagrams_.empty() && !datagrams_.back().empty()) datagrams_.emplace_back();
   }

@@ -87,7 +87,7 @@ class Exchange {
   int dispatch() {
     if (client_of(request_.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
     const bool dump = (request_.nlmsg_flags & NLM_F_DUMP) != 0;
-    // SYS_GET is about no device, whatever index the request has.
+    // SYS_GET asks for global settings; the kernel ignores a device index in the request.
     if (command_of(request_.nlmsg_type) == RDMA_NLDEV_CMD_SYS_GET) return dump ? -EINVAL : system();
     const auto number = number_of<std::uint32_t>(attributes_[RDMA_NLDEV_ATTR_DEV_INDEX]);
     if (!number && attributes_[RDMA_NLDEV_ATTR_DEV_INDEX] != nullptr) return -EINVAL;
@@ -156,7 +156,7 @@ class Exchange {
     return about(index, write_port, true);
   }
 
-  // ---- What processes have ----
+  // ---- Verbs and rdma_cm objects of processes ----
 
   int summary(std::optional<std::uint32_t> index) {
     return about(index, [this](NetlinkWriter& writer, const NumberedDevice& device) {
@@ -183,7 +183,7 @@ class Exchange {
     return wanted == nullptr || number_of<std::uint32_t>(wanted) == kPort;
   }
 
-  // The objects of a kind, in as many messages as they need.
+  // Answers a dump of the objects of a kind, in as many messages as they need.
   int dump_resources(const ResourceKind& kind, std::optional<std::uint32_t> index) {
     constexpr std::size_t kFull = 2048;
     const auto device = find(index);
@@ -220,7 +220,8 @@ class Exchange {
     return -ENOENT;
   }
 
-  // The counters of the port. Queue pairs and regions have no counters of their own, so a dump of those is empty.
+  // Answers STAT_GET with the counters of the port. Queue pairs and memory regions have no counters of their own, so a
+  // dump of theirs is empty.
   int statistic(std::optional<std::uint32_t> index, bool dump) {
     const auto device = find(index);
     if (!device || !names_no_other_port()) return -EINVAL;
@@ -262,7 +263,8 @@ class Exchange {
     return 0;
   }
 
-  // The name and number of a device node: with an index, that of the device; without, one that belongs to no device.
+  // Answers with the name and number of a device node: with an index, the node of that device; without, one that
+  // belongs to no device.
   int node(std::optional<std::uint32_t> index) {
     const auto type = text_of(attributes_[RDMA_NLDEV_ATTR_CHARDEV_TYPE]);
     if (!type) return -EINVAL;
@@ -280,7 +282,7 @@ class Exchange {
     return 0;
   }
 
-  // The host's devices, without those that have the name of one of ours.
+  // Adds the host's devices, except those that have the name of a device of uiw.
   void add_host_devices(const std::vector<NumberedDevice>& own) {
     Octets answer = world_.host(octets_of(&request_));
     for (nlmsghdr* message : messages_in(answer)) {
@@ -302,7 +304,7 @@ class Exchange {
     return 0;
   }
 
-  // Readdresses a message that the host has sent to a socket of ours.
+  // Adds a message of the host's answer, addressed to the program's port instead of that of our socket.
   void pass_on(nlmsghdr* message) {
     message->nlmsg_pid = port_;
     answers_.add(octets_of(message));
@@ -318,7 +320,7 @@ class Exchange {
     return 0;
   }
 
-  // NLM_F_CAPPED: the request is not repeated behind its header.
+  // Adds an acknowledgement or an error. NLM_F_CAPPED: of the request only the header is repeated.
   void acknowledge(int error) {
     NetlinkWriter writer(NLMSG_ERROR, NLM_F_CAPPED, request_.nlmsg_seq, port_);
     nlmsgerr body{};

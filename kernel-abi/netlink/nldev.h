@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Answers requests on NETLINK_RDMA about devices and what processes have of them, as the kernel's RDMA core does: the
-// client RDMA_NL_NLDEV of rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c. Functions without side effects:
+// Answers requests on NETLINK_RDMA about devices and the objects that processes have on them, as the kernel does: the
+// client RDMA_NL_NLDEV of rdma/rdma_netlink.h (drivers/infiniband/core/nldev.c). Functions without side effects:
 // requests in, answers out.
 //
 // The devices of uiw have indices from kOwnIndices on; those of the host are counted from 0. A request about all
@@ -24,7 +24,7 @@ constexpr std::uint32_t kOwnIndices = 0x10000;
 struct NldevWorld {
   // Returns the devices of uiw; with `rescan` lists the interfaces again first.
   std::function<std::vector<NumberedDevice>(bool rescan)> devices;
-  // The processes of this user that use uiw, and what they have (provider/inventory/processes.h).
+  // Returns the processes of this user that use uiw, with their objects (provider/inventory/processes.h).
   std::function<std::vector<provider::ProcessInventory>()> processes;
   // Sends a request to the kernel and returns all messages of its answer; nothing if the kernel has no RDMA.
   std::function<Octets(OctetView request)> host;

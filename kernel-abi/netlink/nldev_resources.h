@@ -3,8 +3,8 @@
 // restrack.c), for the commands RDMA_NLDEV_CMD_RES_*_GET and STAT_GET. Functions without side effects.
 //
 // The kernel numbers the objects of all processes together. Here each process numbers its own objects. The number shown
-// has the PID in the upper bits and the low ten bits of the object's number below; so two processes never show the same
-// one, and it does not change while the object lives. Queue pairs are shown by their QP numbers.
+// has the PID in the upper bits and the low ten bits of the object's number below them, so that two processes never
+// show the same number, and an object keeps its number while it lives. Queue pairs are shown by their QP numbers.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,8 @@ long long own_port(int fd) {
   return own.nl_pid;
 }
 
-// All that the kernel answers to one request. The kernel queues the first part before send() returns, and each further
-// part of a dump while one is read; so when there is nothing to read, the answer is complete.
+// Sends one request to the kernel and returns the whole answer. The kernel queues the first part before send() returns,
+// and each further part of a dump while one is read; so when there is nothing to read, the answer is complete.
 Octets ask_kernel(OctetView request) {
   Octets answer;
   // Whether the kernel has RDMA. Opening the socket would show that, too, but makes the kernel look for a module each

@@ -2,8 +2,8 @@
 // The socket that a program gets in place of one of NETLINK_RDMA.
 //
 // The interposer gives the program a socket of NETLINK_USERSOCK, which needs no privilege and no RDMA in the kernel.
-// What the program sends to the kernel comes here instead, and the answers are sent from that socket to itself: so the
-// kernel does all reading, polling, peeking and waiting. All state is in the socket.
+// Requests that the program sends to the kernel come here instead, and the answers are sent from the socket to itself,
+// so that the kernel does all reading, polling, peeking and waiting. All state is in the socket.
 #pragma once
 
 #include <cstddef>

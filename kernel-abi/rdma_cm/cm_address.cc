@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Structures are copied to and from sockaddr_storage and never cast, since the program may pass any octets.
+// Copies addresses to and from sockaddr_storage by memcpy, without casts, since the program may pass any octets.
 #include "kernel-abi/rdma_cm/cm_address.h"
 
 #include <arpa/inet.h>

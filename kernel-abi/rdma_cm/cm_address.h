@@ -31,7 +31,7 @@ sockaddr_storage wildcard_of(int family);
 // The family's loopback address with this port.
 sockaddr_storage loopback_of(int family, std::uint16_t port);
 
-// Host byte order.
+// The port, in host byte order.
 std::uint16_t port_of(const sockaddr_storage& address);
 void set_port(sockaddr_storage& address, std::uint16_t port);
 

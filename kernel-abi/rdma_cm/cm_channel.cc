@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A program that polls sees the eventfd. A GET_EVENT that blocks waits on a semaphore of its own, since reading the
-// eventfd would take a token that DESTROY_ID may have to remove.
+// A program that polls waits for the eventfd. A GET_EVENT that blocks waits on a semaphore of its own instead, since
+// reading the eventfd would take a token that DESTROY_ID may have to remove.
 #include "kernel-abi/rdma_cm/cm_channel.h"
 
 #include <fcntl.h>
@@ -128,7 +128,7 @@ bool CmChannel::non_blocking() const {
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
-// The waiters were threads of the parent.
+// In the child of a fork: drops the waiters, which were threads of the parent.
 void CmChannel::inherit() {
   inherited_ = true;
   waiters_.clear();

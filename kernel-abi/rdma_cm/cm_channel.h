@@ -55,8 +55,8 @@ class CmChannel {
   // Count the descriptors that refer to this channel.
   void retain() UIW_REQUIRES(g_registry_lock) { ++descriptors_; }
   bool release() UIW_REQUIRES(g_registry_lock) { return --descriptors_ == 0; }
-  // Ends the queue: later events are dropped. A thread that waits for one goes on waiting, as in the kernel, where its
-  // call keeps the file open; programs leave such a thread behind when they exit.
+  // Ends the queue: later events are dropped. A thread that waits for an event goes on waiting, as in the kernel, where
+  // the thread's call keeps the file open; programs leave such a thread behind when they exit.
   void close() UIW_REQUIRES(g_registry_lock);
   bool closed() const UIW_REQUIRES(g_registry_lock) { return closed_; }
 
@@ -80,18 +80,18 @@ class CmChannel {
   };
   bool non_blocking() const UIW_REQUIRES(g_registry_lock);
 
-  // In the child of a fork.
+  // To be called in the child of a fork: the eventfd stays the parent's until take_over().
   void inherit() UIW_REQUIRES(g_registry_lock);
   // Whether an ancestor has made the channel, and this process has not taken it over.
   bool inherited() const UIW_REQUIRES(g_registry_lock) { return inherited_; }
   provider::Owner owner() const { return provider::owner_of(generation_); }
   provider::Owner prospect() const { return provider::prospect_of(generation_); }
-  // To be called when the parent has ended: from here on the tokens count the events of this queue.
+  // To be called when the parent has ended. From here on the tokens of the eventfd count the events of this queue.
   void take_over() UIW_REQUIRES(g_registry_lock);
   // To be called when the parent has ended and a peer connects to one of the ids: makes the channel readable, so that
   // the program uses it.
   void announce_caller() UIW_REQUIRES(g_registry_lock);
-  // Removes all tokens, for an empty queue: another child of the parent may have added some.
+  // Removes all tokens. To be called when the queue is empty: another child of the parent may have added tokens.
   void drop_foreign_tokens() UIW_REQUIRES(g_registry_lock);
 
  private:

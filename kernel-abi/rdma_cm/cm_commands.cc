@@ -115,13 +115,13 @@ int destroy_id(const Request& request) {
   return error != 0 ? error : write_response(request, command.response, response);
 }
 
-// The older commands have a sockaddr_in6, which may also contain a sockaddr_in.
+// The address in an older command, whose field is a sockaddr_in6 that may also contain a sockaddr_in.
 sockaddr_storage old_address(const sockaddr_in6& octets) {
   const sockaddr_storage address = address_from(&octets, sizeof octets);
   return address.ss_family == AF_IB ? sockaddr_storage{} : address;
 }
 
-// The newer commands have the size of the address, which must be that of its family.
+// Whether the size of an address, which the newer commands contain, is that of the address's family.
 bool is_sized(const sockaddr_storage& address, std::size_t size) {
   return size != 0 && size == address_size(address.ss_family);
 }
@@ -218,7 +218,7 @@ int listen(const Request& request) {
 
 int connect(const Request& request) {
   rdma_ucm_connect command;
-  // The command of libraries before rdma-core 30 ends before `ece`.
+  // In librdmacm before rdma-core 30 this command ends before `ece`.
   if (const int error = read_command(request, command, offsetof(rdma_ucm_connect, ece)); error != 0) return error;
   if (command.conn_param.valid == 0) return EINVAL;
   return with_id(request, command.id, [&](CmId& id) { return id.connection().connect(command.conn_param); });
@@ -261,7 +261,7 @@ int init_qp_attr(const Request& request) {
 
 int get_event(const Request& request) {
   rdma_ucm_get_event command;
-  // Libraries before rdma-core 30 leave no room for `ece`, and 32-bit libraries no room for the padding before it.
+  // librdmacm before rdma-core 30 leaves no room for `ece`, and a 32-bit one no room for the padding before `ece`.
   if (request.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   if (const int error = read_command(request, command); error != 0) return error;
   CmChannel& channel = *request.channel;

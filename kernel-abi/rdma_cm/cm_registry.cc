@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The tables of channels and ids, and how both end.
+// The tables of channels and ids, their end, and their inheritance over a fork.
 #include "kernel-abi/rdma_cm/cm_registry.h"
 
 #include <unistd.h>
@@ -180,9 +180,8 @@ void CmRegistry::remove_id_locked(CmId& id) noexcept {
   }
 }
 
-// Called with the id's command lock held. Also tears down children whose CONNECT_REQUEST the program has not fetched.
-// Their command locks are taken after that of the listening id, and no other thread knows them, so there is no
-// deadlock.
+// Called with the id's command lock held. Also tears down the id's children whose CONNECT_REQUEST the program has not
+// fetched. Takes the children's command locks as well; no other thread knows these children, so there is no deadlock.
 bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported) {
   CmId::Detached detached;
   CmEvents dropped;
@@ -265,8 +264,8 @@ bool CmRegistry::lock_for_fork() {
 }
 void CmRegistry::unlock_in_parent() { g_registry_lock.unlock(); }
 
-// Drops each CONNECT_REQUEST that the program has not fetched: its connection and its id stay the parent's. All other
-// events in a queue become the child's together with the channel.
+// Drops each CONNECT_REQUEST that the program has not fetched, since its connection and its id stay the parent's. All
+// other events in a queue become the child's together with the channel.
 void CmRegistry::inherit_in_child() {
   CmRegistry& own = instance();
   own.closed_ = {};

@@ -27,26 +27,26 @@ namespace uiw::kernel_abi {
 
 class CmRegistry {
  public:
-  // The registry of this process. The child of a fork goes on with its copy, except for the parent's connections.
+  // The registry of this process. The child of a fork uses its copy, without the connections, which stay the parent's.
   static CmRegistry& instance();
 
   // Opens a channel. Returns its descriptor, or a negative errno; sets `object` (interposer/entry.h).
   int open_channel(int flags, std::uint64_t* object);
   void retain_channel(std::uint64_t object);
   void release_channel(std::uint64_t object);
-  // Also finds a channel that was closed a moment ago: a command that another thread had begun by then continues with
-  // it, as in the kernel, where the call keeps the file open.
+  // The channel of an object, or null. Also finds the channels that were closed last: a command that another thread had
+  // begun before the close completes, as in the kernel, where the call keeps the file open.
   std::shared_ptr<CmChannel> find_channel(std::uint64_t object);
 
   // Creates an id with the lowest free number. create_id() takes the lock.
   std::shared_ptr<CmId> create_id(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
   std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters)
       UIW_REQUIRES(g_registry_lock);
-  // From here on the id cannot be found by its number.
+  // Removes an id from the table, so that it cannot be found by its number any more.
   void remove_id_locked(CmId& id) noexcept UIW_REQUIRES(g_registry_lock);
-  // 0; ENOENT if there is no such id, EINVAL if it belongs to another channel.
+  // Finds an id by its number. 0; ENOENT if there is no such id, EINVAL if it belongs to another channel.
   int find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id);
-  // The id that has joined this group; errors as find_id().
+  // Finds the id that has joined this group. 0, or an errno as find_id().
   int find_member(const std::shared_ptr<CmChannel>& channel, std::uint32_t group, std::shared_ptr<CmId>& id);
   // Destroys an id. Returns 0 and the number of its events that the program has fetched, or an errno as find_id().
   int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::uint32_t& events_reported);
@@ -54,8 +54,8 @@ class CmRegistry {
   int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to, std::uint32_t number,
                  std::uint32_t& events_reported);
 
-  // ENOENT if the id was destroyed between find_id() and the command lock, EIO if its device is gone or its connection
-  // is the parent's; otherwise 0.
+  // Whether a command may use the id. 0; ENOENT if the id was destroyed between find_id() and taking its command lock;
+  // EIO if its device is gone or its connection is the parent's.
   int check_alive(const CmId& id);
 
   // All ids.
@@ -80,8 +80,8 @@ class CmRegistry {
   // channel then becomes readable when the parent has ended and a peer connects.
   void child_waits();
   // Called for each command on a channel except DESTROY_ID. An inherited channel and its ids become this process's: now
-  // if the parent has ended, else when it ends. EIO if they are another process's, or if the parent's end cannot be
-  // waited for.
+  // if the parent has ended, else when the parent ends. EIO if the channel is another process's, or if the parent's end
+  // cannot be waited for.
   int use(const CmChannel& channel);
 
  private:
@@ -103,9 +103,9 @@ class CmRegistry {
   std::vector<std::shared_ptr<CmId>> ids_ UIW_GUARDED_BY(g_registry_lock);  // indexed by number
   std::set<std::uint32_t> free_numbers_ UIW_GUARDED_BY(g_registry_lock);
   // In the child of a fork:
-  std::atomic<bool> has_inherited_{false};  // there are parent's channels that are not this process's yet
+  std::atomic<bool> has_inherited_{false};  // there are channels of the parent that are not this process's yet
   bool awaits_parent_ UIW_GUARDED_BY(g_registry_lock) = false;  // parent_ended() will be called
-  bool wanted_ UIW_GUARDED_BY(g_registry_lock) = false;         // the program has used such a channel
+  bool wanted_ UIW_GUARDED_BY(g_registry_lock) = false;         // the program has used an inherited channel
   // Objects of the parent, which are neither used nor destroyed here.
   std::vector<std::shared_ptr<void>> left_ UIW_GUARDED_BY(g_registry_lock);
 };

@@ -113,7 +113,7 @@ void fill_datagram(ib_uverbs_qp_attr& attributes) {
   attributes.qkey = kDatagramQkey;
 }
 
-// The queue pair number is the constant of fill_rtr(), since MPA does not carry the peer's.
+// Reports the constant queue pair number of fill_rtr(), since MPA does not carry the peer's number.
 void fill_message(std::size_t room, const provider::RetryCounts& counts, rdma_ucm_conn_param& event) {
   event.private_data_len = std::max(event.private_data_len, static_cast<std::uint8_t>(room));
   event.retry_count = counts.retry;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What rdma_cm reports of a connection in the RoCE view: path records, the attributes of a queue pair, and the contents
-// of the messages of InfiniBand's connection manager (drivers/infiniband/core: cma.c, cm.c, ucma.c; InfiniBand
-// Architecture Specification volume 1, chapter 12). Functions without state.
+// of the messages of InfiniBand's connection manager (drivers/infiniband/core: cma.c, cm.c, ucma.c). Chapters are those
+// of the InfiniBand Architecture Specification, volume 1. Functions without state.
 #pragma once
 
 #include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
@@ -23,17 +23,17 @@ namespace uiw::kernel_abi {
 constexpr std::size_t kReqPrivateData = 56;
 constexpr std::size_t kRepPrivateData = 196;
 constexpr std::size_t kRejPrivateData = 148;
-// The same for SIDR_REQ and SIDR_REP, by which services of datagrams are found (section 12.11).
+// The room for private data in SIDR_REQ and SIDR_REP, by which queue pairs of type UD are looked up (chapter 12.11).
 constexpr std::size_t kSidrReqPrivateData = 180;
 constexpr std::size_t kSidrRepPrivateData = 136;
 
-// The status of a SIDR_REP if no process has the service, and if it rejects (section 12.11.2.2).
+// The status of a SIDR_REP if no process has the service, and if the service rejects (chapter 12.11.2.2).
 constexpr int kSidrUnsupported = 1, kSidrRejected = 2;
 
 // The Q_Key of rdma_cm's queue pairs for datagrams (RDMA_UDP_QKEY of <rdma/rdma_cma.h>).
 constexpr std::uint32_t kDatagramQkey = 0x01234567;
 
-// The reason in a REJ if no process listens (section 12.6.7.2).
+// The reason in a REJ if no process listens (chapter 12.6.7.2).
 constexpr int kRejInvalidServiceId = 8;
 
 // Every device has this one port, and this one entry in the port's P_Key table.
@@ -57,7 +57,7 @@ RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, c
 ib_path_rec_data path_record(const RocePath& path);
 void show_route(const RocePath& path, rdma_ucm_query_route_resp& response);
 
-// What both ends have negotiated.
+// The parameters of a connection that both ends have negotiated.
 struct RoceAgreement {
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
@@ -66,14 +66,14 @@ struct RoceAgreement {
 };
 // An address handle's attributes for the path.
 void fill_address(const RocePath& path, ib_uverbs_ah_attr& address);
-// The attributes for the steps to RTR and to RTS (section 12.10.2), with their masks.
+// The attributes for the steps to RTR and to RTS (chapter 12.10.2), with their masks.
 void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes);
 // `ack_timeout`: RDMA_OPTION_ID_ACK_TIMEOUT, which may be set after the path was resolved, and also on the passive
 // side.
 void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
               ib_uverbs_qp_attr& attributes);
 
-// The attributes of a queue pair for datagrams, the same for all its states.
+// The attributes of a queue pair of type UD, which are the same for all steps.
 void fill_datagram(ib_uverbs_qp_attr& attributes);
 
 // Sets the parameters of an event for a REQ or REP with this much room for private data, and these counts.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The devices are those of provider/process/device.h. A device keeps its number as long as the process lives.
+// Makes the tree for the devices of provider/process/device.h. A device keeps its uverbs number as long as the process
+// lives.
 #include "kernel-abi/sysfs/device_tree.h"
 
 #include <dirent.h>
@@ -123,7 +124,7 @@ const char* device_tree_root(bool rescan) {
     if (s.scanned && s.scanned_as == user) return s.root;
   }
 
-  // Without our lock, which is not held while the kernel is asked for the interfaces.
+  // Before our lock is taken: it is not held while the kernel is asked for the interfaces.
   const provider::LoadedSettings& settings = provider::settings();
   std::vector<provider::DeviceInfo> devices;
   if (settings.error.empty()) devices = provider::enumerate_devices();
@@ -172,7 +173,7 @@ std::string line_of(const PortFile& file, const provider::PortCounts& counts) {
   return std::to_string(file.value(counts)) + "\n";
 }
 
-// The entries of a device's counters with their current values.
+// The counter files of a device, with their current values.
 std::vector<TreeEntry> counters_of(const std::string& device, const provider::PortCounts& counts) {
   const std::string port = "class/infiniband/" + device + "/ports/1/";
   std::vector<TreeEntry> entries;
@@ -183,7 +184,7 @@ std::vector<TreeEntry> counters_of(const std::string& device, const provider::Po
   return entries;
 }
 
-// A descriptor to read this text from, as from a file; or a negative errno.
+// Returns a descriptor from which this text can be read as from a file, or a negative errno.
 int memory_with(const std::string& text) {
   if (!file_may_have(text.size())) return -EFBIG;
   const int made = ::memfd_create("uiw-counter", MFD_CLOEXEC);
@@ -213,8 +214,8 @@ void refresh_counters() {
 
 namespace {
 
-// A descriptor whose read fails with EINVAL, as that of the kernel's files for an empty GID index does: an epoll
-// descriptor cannot be read.
+// Returns an epoll descriptor, whose read fails with EINVAL, like a read of the kernel's file for an empty GID index;
+// or a negative errno.
 int unreadable() {
   const int made = ::epoll_create1(EPOLL_CLOEXEC);
   return made < 0 ? -errno : made;

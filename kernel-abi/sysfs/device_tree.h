@@ -14,7 +14,8 @@ namespace uiw::kernel_abi {
 // again; so does a change of the effective user, who may not be able to read the old tree.
 const char* device_tree_root(bool rescan);
 
-// The devices that the tree shows, in the order of their interfaces; none if there is no tree. `rescan` as above.
+// The devices that the tree shows, in the order of their interfaces; none if there is no tree. `rescan` lists the
+// interfaces again.
 // Throws std::bad_alloc.
 std::vector<NumberedDevice> numbered_devices(bool rescan);
 

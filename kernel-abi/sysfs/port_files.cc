@@ -17,7 +17,7 @@ template <PortCounter... kCounters>
 std::uint64_t sum(const PortCounts& counts) {
   return (counts[index_of(kCounters)] + ...);
 }
-// For counters of errors that a link made of sockets cannot have.
+// The value of counters whose errors cannot occur where sockets take the place of a link.
 std::uint64_t none(const PortCounts&) { return 0; }
 
 constexpr auto sent_packets = sum<PortCounter::packets_sent, PortCounter::datagrams_sent>;

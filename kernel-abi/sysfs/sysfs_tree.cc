@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every step uses directory descriptors, so that nothing can be replaced under a path between a check and its use.
+// Creates and checks directories by their descriptors, so that another user cannot replace a part of a path between a
+// check and its use.
 #include "kernel-abi/sysfs/sysfs_tree.h"
 
 #include <dirent.h>
@@ -145,8 +146,8 @@ bool contains(int root, const TreeEntry& entry) {
          std::memcmp(found.data(), entry.content.data(), entry.content.size()) == 0;
 }
 
-// Whether the tree has all its content. It is compared, since a program that removes old files (systemd-tmpfiles in
-// /tmp) may have removed a part of it.
+// Whether the tree has all its content. Compares all of it, since a program that removes old files (systemd-tmpfiles in
+// /tmp) may have removed a part.
 bool is_whole(int parent, const std::string& name, const Tree& tree) {
   const Descriptor root = open_folder(parent, name.c_str());
   if (!root.valid()) return false;
@@ -182,8 +183,8 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
   }
   if (error == 0 && ::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0) {
     error = errno;
-    // Another process was faster, or the existing tree is damaged. A damaged tree is renamed to a name that a later
-    // process removes, should this one end here.
+    // Another process was faster, or the existing tree is damaged. A damaged tree gets the name of an abandoned one, so
+    // that a later process removes it if this process ends here.
     if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR) {
       error = 0;
       if (!is_whole(parent, name, tree)) {
@@ -239,8 +240,8 @@ OwnFolder spare_folder(int base, const std::string& base_path, const std::string
   return found;
 }
 
-// This user's directory in a base, created if missing. In a directory where everybody may write, another user may have
-// taken its name; then an alternative is used.
+// This user's directory in a base, created if missing. Where everybody may write, another user may have taken the name;
+// in this case uses an alternative, spare_folder().
 OwnFolder own_folder(int base, const std::string& base_path) {
   const std::string name = "uiw-" + std::to_string(::geteuid());
   if (::mkdirat(base, name.c_str(), 0700) != 0 && errno != EEXIST) return {Descriptor(), name, errno};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The files, formats and values of the kernel for an adapter with one port (drivers/infiniband/core: sysfs.c,
-// uverbs_main.c, ucma.c).
+// Makes the files that the kernel has for an adapter with one port, in the kernel's formats (drivers/infiniband/core:
+// sysfs.c, uverbs_main.c, ucma.c).
 #include "kernel-abi/sysfs/tree_content.h"
 
 #include <netinet/in.h>
@@ -32,8 +32,8 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return std::string(text, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
 }
 
-// 64-bit FNV-1a. It only makes names and need not resist attacks: only the owner can write the directory of the tree,
-// and its content is compared.
+// 64-bit FNV-1a. The hash only makes names and need not resist attacks: only the owner can write to the tree, and the
+// tree's content is compared.
 class Hash {
  public:
   void add(const std::string& text) {
@@ -169,7 +169,7 @@ PortState port_state(const provider::DeviceInfo& info) {
   return info.active ? PortState{4, "4: ACTIVE\n"} : PortState{1, "1: DOWN\n"};
 }
 
-// The same states as those of the kernel's software devices (rxe_query_port()).
+// The physical state of the port, as of the kernel's software devices (rxe_query_port()).
 PortState physical_state(const provider::DeviceInfo& info) {
   if (info.active) return {5, "5: LinkUp\n"};
   return info.enabled ? PortState{2, "2: Polling\n"} : PortState{3, "3: Disabled\n"};

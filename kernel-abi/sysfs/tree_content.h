@@ -35,14 +35,14 @@ struct Tree {
   std::string hash() const;
 };
 
-// What this process's sysfs has of a device's interface: nothing if it is the sysfs of another network namespace.
+// What this process's sysfs says of a device's interface: nothing if sysfs was mounted in another network namespace.
 struct InterfaceFiles {
   std::string parent;                   // path of its adapter below /sys/devices; empty if it has none
   bool present = false;                 // there is /sys/class/net/<interface>, and it is this interface
-  std::vector<std::string> attributes;  // those of kParentAttributes in its device/
+  std::vector<std::string> attributes;  // the names in kParentAttributes that its device/ has
 };
-// Attributes that a device takes from the adapter of its interface: those that say where it is in the machine. Those
-// that identify the adapter (`modalias`) would make other providers of libibverbs claim the device.
+// The sysfs attributes that a device takes from the adapter of its interface: those that say where the adapter is in
+// the machine. With those that identify it (`modalias`), other providers of libibverbs would claim the device.
 constexpr const char* kParentAttributes[] = {"local_cpulist", "local_cpus", "numa_node", "resource"};
 
 // A device of uiw and the number N of its uverbsN.

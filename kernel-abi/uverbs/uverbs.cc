@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Verbs call the plugin directly. libibverbs itself writes only one command, the creation of a completion channel, and
-// calls ioctl() for one method, the descriptor of async events. All other commands and methods are unknown, as to a
-// kernel without them (checks as in drivers/infiniband/core/uverbs_main.c and uverbs_ioctl.c).
+// Executes the one command that libibverbs itself writes, the creation of a completion channel, and the one method that
+// it calls by ioctl(), the descriptor of async events; all verbs call the plugin directly. Other commands and methods
+// fail as in a kernel that lacks them (checks as in drivers/infiniband/core/uverbs_main.c and uverbs_ioctl.c).
 #include "kernel-abi/uverbs/uverbs.h"
 
 #include <rdma/ib_user_ioctl_cmds.h>

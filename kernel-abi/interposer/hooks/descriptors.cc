@@ -78,7 +78,7 @@ inline int call_close(int fd) {
   return static_cast<int>(syscall(SYS_close, fd));
 }
 
-// Whether the number still is that of uiw's descriptor. A bare system call may have closed it, and a function that is
+// Whether `fd` still is uiw's descriptor. A bare system call may have closed it, and a function that is
 // not hooked may have reused the number.
 bool is_still_ours(int fd, FdEntry entry) {
   struct stat status;
@@ -124,8 +124,8 @@ __attribute__((noinline)) int control(FdEntry entry, int fd, unsigned long reque
   return as_call(result, saved_errno);
 }
 
-// Lets the library carry out the read, since this thread can drive the device while it waits. Does not check for the
-// child of a vfork, which reads no event before it executes another program.
+// Lets the library carry out the read, since this thread can send and receive for connections while it waits. Does not
+// check for the child of a vfork, which reads no event before it executes another program.
 __attribute__((noinline)) ssize_t read_event(int fd, void* data, size_t size) {
   const UiwKernelAbi* library = loaded_library();
   if (library == nullptr) return call_read(fd, data, size);
@@ -300,7 +300,7 @@ UIW_HOOK int close(int fd) {
 }
 
 UIW_HOOK int close_range(unsigned first, unsigned last, int flags) noexcept {
-  // The other flag, close-on-exec, is already set for the library's own descriptors.
+  // CLOSE_RANGE_CLOEXEC closes nothing, and the library's own descriptors are close-on-exec already.
   constexpr unsigned kClosing = CLOSE_RANGE_UNSHARE;
   if ((static_cast<unsigned>(flags) & ~kClosing) != 0 || first > last) return call_close_range(first, last, flags);
   int result = 0;

@@ -8,7 +8,7 @@
 #include "kernel-abi/interposer/loader.h"
 #include "kernel-abi/interposer/path_rewrite.h"
 
-// The only symbols that the interposer exports.
+// Exports a hook; the interposer exports nothing else.
 #define UIW_HOOK extern "C" __attribute__((visibility("default")))
 
 namespace uiw::kernel_abi {
@@ -22,7 +22,7 @@ inline const char* rewrite_path(const RdmaPath& rdma, const char* path, char* bu
 // Whether a descriptor, or AT_FDCWD, stands for the folder with this path.
 bool is_folder(int folder, const char* absolute);
 
-// `folder` is where a relative path starts.
+// Recognises an RDMA path; a relative one starts at `folder`.
 inline RdmaPath rdma_path(int folder, const char* path) {
   if (path != nullptr && path[0] == '/') return parse_rdma_path(path);
   return parse_relative_rdma_path(path, folder, is_folder);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions with a path that libibverbs, librdmacm and the tools around them use on sysfs and device
-// nodes. Each calls the real function with the rewritten path; only opening a device node does more.
+// nodes. Each calls the real function with the rewritten path. Device nodes, and port files whose content changes, are
+// opened by the library; before a folder of counters is listed, the library updates them.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +43,7 @@ int open_device_node(const char* node, int flags) {
 }
 
 // Opens the current content of a port's file whose content changes. For a folder of counters, updates the files in it.
-// For this and all other files returns -1 with errno unchanged, and the caller opens the file in the tree.
+// For a folder and all other files returns -1 with errno unchanged, and the caller opens the file in the tree.
 int open_port_file(const RdmaPath& rdma, int flags) {
   char path[PATH_MAX];
   if (rdma.area != RdmaArea::infiniband_class || strstr(rdma.rest, "/ports") == nullptr) return -1;
@@ -59,7 +60,7 @@ int open_port_file(const RdmaPath& rdma, int flags) {
   return fd < 0 ? -1 : forget_stale(fd);
 }
 
-// As rewrite_path(), for calls that list a folder.
+// As rewrite_path(), for calls that list a folder: first updates the counters in it.
 const char* rewrite_folder(const RdmaPath& rdma, const char* path, char* buffer) {
   const char* target = rewrite_path(rdma, path, buffer);
   if (target != path) open_port_file(rdma, O_RDONLY | O_DIRECTORY);
@@ -216,7 +217,7 @@ UIW_HOOK int openat64(int folder, const char* path, int flags, ...) {
   return call_openat(real_openat64, folder, path, flags, mode);
 }
 
-// The forms of _FORTIFY_SOURCE, which end the program if a mode is needed and missing. The real functions check.
+// With _FORTIFY_SOURCE, compilers call these if no mode is given. The real functions end the program if one is needed.
 UIW_HOOK int __open_2(const char* path, int flags) {
   return open_path(AT_FDCWD, path, flags, [&](const char* target) {
     Open2Function* function = real_open_2.get();

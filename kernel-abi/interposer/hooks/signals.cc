@@ -4,7 +4,7 @@
 // (base/fault_signals.h), and the guard of registered memory keeps working, whatever the program sets.
 //
 // The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only for
-// these two signals and only after the library is loaded.
+// SIGSEGV and SIGBUS and only after the library is loaded.
 #include "kernel-abi/interposer/hooks/signals.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ constinit RealFunction<int(thrd_t*, thrd_start_t, void*)> real_thrd_create("thrd
 
 inline bool is_fault(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
 
-// The settings of siginterrupt() for the two signals, which signal() uses.
+// What siginterrupt() has set for SIGSEGV and SIGBUS; signal() uses it.
 std::atomic<bool> g_interrupts[2];
 std::atomic<bool>& interrupts(int signal) { return g_interrupts[signal == SIGSEGV ? 0 : 1]; }
 
@@ -129,7 +129,8 @@ int change_by_bits(RealFunction<int(int)>& real, int how, int bits) {
   return static_cast<int>(result);
 }
 
-// Calls `make` with the signals blocked in the kernel that the program has blocked, so that the thread inherits them.
+// Calls `make`, which creates a thread. While it runs, the kernel's mask blocks the signals that the program has
+// blocked, so that the thread inherits them.
 template <typename Make>
 int make_thread(Make make) {
   const UiwKernelAbi* library = loaded_library();

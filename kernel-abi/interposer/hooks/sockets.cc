@@ -33,7 +33,7 @@ constinit RealFunction<ssize_t(int, const msghdr*, int)> real_sendmsg("sendmsg")
 constinit RealFunction<int(int, const sockaddr*, socklen_t)> real_bind("bind");
 constinit RealFunction<int(int, int)> real_listen("listen");
 
-// The longest request that is taken from several iovecs; libnl and libmnl use one.
+// The longest request that is taken from several iovecs; libnl and libmnl use one iovec.
 constexpr size_t kLongestInPieces = 8192;
 
 int call_socket(int domain, int type, int protocol) {
@@ -52,7 +52,7 @@ int open_stand_in(int type) {
   return -1;
 }
 
-// Whether this is a stand-in, and the destination is the kernel; without an address it is.
+// Whether this is a stand-in, and the destination is the kernel. No address means the kernel, too.
 bool goes_to_kernel(int fd, const void* address, socklen_t length) {
   const FdEntry entry = fd_lookup(fd);
   if (entry.kind() != UIW_OBJECT_NETLINK || t_passthrough != 0 || !is_stand_in(entry, fd)) return false;
@@ -97,7 +97,7 @@ int option(int fd, int name) {
   return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-// Lets the library free the port that the kernel refused to this call. Whether it did. Keeps errno.
+// Lets the library free the port that the kernel refused to this call. Returns whether it did. Keeps errno.
 bool gave_way(int fd, in_port_t port) {
   const UiwKernelAbi* library = loaded_library();
   // The child of a vfork has the parent's memory, which no other thread expects to change.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions about the type of a path or a descriptor. They see rewritten paths; an rdma_cm
-// descriptor, which is an eventfd, must look like the character device that librdmacm expects; and a node of uverbs, by
-// path or descriptor, has the device number of its `dev` file, though it is /dev/null.
+// The hooks of stat() and its relatives. They rewrite paths and change two kinds of results: an rdma_cm descriptor,
+// which is an eventfd, looks like the character device that librdmacm expects; and a uverbs node, which is /dev/null,
+// has the device number of its `dev` file, by path as well as by descriptor.
 //
 // glibc before 2.33 has only the __xstat family; programs built against it use that family on newer versions, too.
 #include <errno.h>
@@ -60,15 +60,15 @@ int number_of_node(int folder, const char* path) {
   return number;
 }
 
-// What a hook tells the program of a file.
+// The parts of a result that hooks may change.
 struct Shown {
   mode_t mode;
   dev_t device;
 };
 const dev_t kNullDevice = makedev(1, 3);  // also that of rdma_cm, in the tree's `dev` file
 
-// What the program sees of a descriptor. If one of rdma_cm, an eventfd, has a file type, or one of uverbs is not on
-// /dev/null, its number is used for something else by now, and the program sees that.
+// What the program sees of a descriptor. A descriptor of rdma_cm is an eventfd, which has no file type, and one of
+// uverbs is /dev/null. If `real` is not so, the number is another file's by now, and the program sees that file.
 Shown shown_descriptor(int fd, Shown real) {
   const FdEntry entry = fd_lookup(fd);
   if (__builtin_expect(!entry.present(), 1)) return real;

@@ -27,7 +27,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// Keeps errno.
+// Calls child_waits() in the child of a fork, once. Keeps errno.
 __attribute__((noinline)) void tell_library() {
   const UiwKernelAbi* library = loaded_library();
   // The child of a vfork has the parent's memory, and the library's own calls do not wait for the program's
@@ -111,7 +111,7 @@ constinit RealFunction<int(int, epoll_event*, int, int)> real_epoll_wait("epoll_
 constinit RealFunction<int(int, epoll_event*, int, int, const sigset_t*)> real_epoll_pwait("epoll_pwait");
 constinit RealFunction<int(int, epoll_event*, int, const timespec*, const sigset_t*)> real_epoll_pwait2("epoll_pwait2");
 
-// The result while this thread looks up libc's function (real_functions.h), when nothing waits.
+// The result of a call that comes from inside the look-up of libc's function (real_functions.h): it cannot wait.
 int unknown() {
   errno = EINTR;
   return -1;
@@ -176,7 +176,7 @@ UIW_HOOK int epoll_pwait2(int set, epoll_event* events, int most, const timespec
   return -1;
 }
 
-// The library carries out the waits for a set from the moment that a completion channel is added to it.
+// When a completion channel is added to a set, the set gets an entry: from then on the library carries out its waits.
 UIW_HOOK int epoll_ctl(int set, int what, int fd, epoll_event* event) noexcept {
   auto* function = real_epoll_ctl.get();
   const int result = function != nullptr ? function(set, what, fd, event)

@@ -40,7 +40,8 @@ RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
 }
 
 CmEventType failure_event(int error, bool calling) {
-  // A passive side that hears nothing after its reply reports the event for a REP that gets no RTU.
+  // A passive side that hears nothing after its MPA reply reports UNREACHABLE, as the kernel does for a REP without
+  // RTU.
   if (!calling) return error == ETIMEDOUT ? CmEventType::unreachable : CmEventType::connect_error;
   switch (error) {
     case ECONNREFUSED:
@@ -166,7 +167,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   return error;
 }
 
-// On the active side the connection is established already; if it has ended meanwhile, an event reports that. On the
+// On the active side the connection is established already; if it has ended meanwhile, an event reports its end. On the
 // passive side this command is an error, and rejects the call.
 int CmConnection::accept_response() {
   std::shared_ptr<provider::Call> established;

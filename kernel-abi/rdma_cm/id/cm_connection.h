@@ -37,7 +37,7 @@ enum class ConnectionPhase {
 // The parameters of the peer for an event. The peer's initiator depth (ORD) becomes this side's responder resources,
 // and vice versa.
 rdma_ucm_conn_param event_parameters(const provider::CallParameters& peer);
-// The same for a service of datagrams: the private data, in a message with `room` octets for it.
+// The parameters of the peer for an event of port space UDP: private data, in a message with `room` octets for it.
 rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std::size_t room);
 
 class CmConnection final : public provider::CallObserver {
@@ -52,10 +52,10 @@ class CmConnection final : public provider::CallObserver {
 
   int connect(const rdma_ucm_conn_param& parameters);
   int accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid);
-  // An ACCEPT without parameters: sent by the active side on RoCE, and by rdma_establish().
+  // Executes an ACCEPT without parameters, which librdmacm sends on the active side on RoCE and in rdma_establish().
   int accept_response();
   int reject(const std::uint8_t* private_data, std::size_t size, unsigned reason);
-  // Returns 0 also for a connection that has ended already or was never established, since the peer may have been
+  // Ends the connection. Returns 0 also if it has ended already or was never established, since the peer may have been
   // faster.
   int disconnect();
 

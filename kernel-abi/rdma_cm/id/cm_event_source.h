@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Posts the events of an id to its channel, with the uid by which the program knows the id.
 //
-// It is part of a CmId. The memory of an event is allocated before the operation begins that causes it: a program waits
-// for events, so none may be lost for lack of memory.
+// It is part of a CmId. The memory of an event is allocated before the operation that causes the event begins: a
+// program waits for events, so none may be lost for lack of memory.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace uiw::kernel_abi {
 
-// The parameters of an event of a connection, or of a service of datagrams.
+// The parameters of an event: of a connection, or of port space UDP.
 using CmEventParameters = std::variant<rdma_ucm_conn_param, rdma_ucm_ud_param>;
 
 class CmEventSource {
@@ -34,7 +34,7 @@ class CmEventSource {
 
   // Allocates memory for `count` events; throws std::bad_alloc.
   void reserve(std::size_t count) UIW_REQUIRES(g_registry_lock);
-  // `owner` is the id of the event. An event without reserved memory is dropped if there is no memory.
+  // Posts an event; `owner` is its id. An event without reserved memory is dropped if there is no memory.
   void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response) UIW_REQUIRES(g_registry_lock);
   void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const CmEventParameters& parameters)
       UIW_REQUIRES(g_registry_lock);

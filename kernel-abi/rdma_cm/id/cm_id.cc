@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The states of an id and how it ends (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route, the options).
+// The states of an id, its commands for addresses and options (cma.c: rdma_bind_addr, rdma_resolve_addr,
+// rdma_resolve_route, the options), and its end.
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 
 #include <infiniband/verbs.h>
@@ -55,7 +56,7 @@ int CmId::bind(const sockaddr_storage& address) {
   return error;
 }
 
-// An address resolution that waits, on the thread "uiw-cm", for the link-layer address of the next hop.
+// An address resolution that waits for the link-layer address of the next hop; the thread "uiw-cm" looks for it.
 class CmId::Resolution final : public provider::CmLoop::TimedTask,
                                public std::enable_shared_from_this<CmId::Resolution> {
  public:
@@ -132,8 +133,8 @@ int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::millisecond
   return 0;
 }
 
-// Looks whether the next hop is known now, as the kernel does (core/addr.c). True if it is not, and the time that the
-// program allows is not over; else reports the result.
+// Looks whether the link-layer address of the next hop is known now, as the kernel does (core/addr.c). True if the
+// resolution goes on: the address is unknown and the program's time is not over. Otherwise reports the result.
 bool CmId::resolution_goes_on(Resolution& resolution) {
   const LockGuard command(command_mutex_);
   {
@@ -183,7 +184,7 @@ int CmId::set_address_family_only(bool value) {
   return route_.set_family_only(value);
 }
 
-// A program may set the path itself. On Ethernet there is only the path that the host's routing gives, so that is used.
+// A program may set the path itself. On Ethernet the host's routing gives the only path, so that path is used.
 int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
   if (!route_.is_roce() || records.size() % sizeof(ib_path_rec_data) != 0) return EINVAL;
   for (std::size_t at = 0; at < records.size(); at += sizeof(ib_path_rec_data)) {

@@ -66,7 +66,8 @@ class CmId final : public std::enable_shared_from_this<CmId> {
 
   // Commands.
   int bind(const sockaddr_storage& address);
-  // The event comes at once, or when the neighbour has answered, or when `patience` is over.
+  // Reports the result by an event: at once, or when the next hop's link-layer address is known, or when `patience` is
+  // over.
   int resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination,
                    std::chrono::milliseconds patience);
   int resolve_route();
@@ -80,8 +81,8 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   // has no such port.
   int give_way();
 
-  // An interface was removed. If the id's device was that one, this reports it to the program and ends the connection;
-  // the id can then only be destroyed. Takes the command lock.
+  // To be called when an interface was removed. If the id's device was of this interface, reports that to the program
+  // and ends the connection; from then on the id can only be destroyed. Takes the command lock.
   void interface_removed(unsigned ifindex);
 
   // For the parts and the registry.
@@ -98,15 +99,15 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   bool exchange_state(CmState from, CmState to) UIW_EXCLUDES(g_registry_lock);
   static void tear_down(Detached detached);
 
-  // In the child of a fork: an id without a connection becomes the child's, too; any other stays the parent's. Puts
-  // what must not be destroyed here into `left`.
+  // In the child of a fork: an id without a connection becomes the child's, too; one with a connection stays the
+  // parent's. Puts objects that must not be destroyed in this process into `left`.
   void inherit(std::vector<std::shared_ptr<void>>& left) UIW_REQUIRES(g_registry_lock);
   bool is_left_to_parent() const UIW_REQUIRES(g_registry_lock) { return left_to_parent_; }
   // To be called when the parent has ended. If the socket has a substitute port, takes the RDMA number by which peers
   // find that port. Takes the command lock.
   void announce();
-  // To be called when the parent has ended and this process is its heir: takes the number, listens, and goes on with an
-  // address resolution. Takes the command lock.
+  // To be called when the parent has ended and this process is its heir: takes the RDMA port number, listens, and goes
+  // on with an address resolution. Takes the command lock.
   void go_on();
 
  private:

@@ -71,8 +71,9 @@ int CmListener::move() {
   return 0;  // here the former listener closes its socket, without the lock
 }
 
-// Makes the channel readable when the first peer connects. With its next command on the channel this process becomes
-// the heir, and go_on() takes the connection. All but ready() is called with the registry's lock held.
+// Waits for the first peer to connect to an inherited socket, and makes the channel readable. With its next command on
+// the channel this process becomes the parent's heir, and go_on() takes the connection. All functions but ready() are
+// called with the registry's lock held.
 class CmListener::CallerWatch final : public provider::CmLoop::Handler {
  public:
   CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}
@@ -99,7 +100,7 @@ CmListener::Detached CmListener::detach() {
   return {std::move(listener_), std::exchange(inherited_socket_, -1)};
 }
 
-// A watch is the parent's, so it is dropped.
+// In the child of a fork: drops a CallerWatch, which belongs to the parent's thread.
 std::shared_ptr<provider::Listener> CmListener::inherit() {
   caller_watch_.reset();
   if (listener_ != nullptr) inherited_socket_ = listener_->descriptor();

@@ -45,8 +45,8 @@ class CmListener final : public provider::ListenObserver {
 
   // In the child of a fork: keeps only the socket. Returns the parent's listener, which is not to be destroyed.
   std::shared_ptr<provider::Listener> inherit() UIW_REQUIRES(g_registry_lock);
-  // To be called when the parent has ended: the channel becomes readable when a peer connects, until the program uses
-  // it.
+  // To be called when the parent has ended: makes the channel readable when a peer connects. Stops when the program
+  // uses the channel.
   void watch_for_caller() UIW_REQUIRES(g_registry_lock);
   // Listens on the socket that the parent has left, if there is one. 0 or an errno. Called with the id's command lock
   // held.

@@ -81,7 +81,7 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   return 0;
 }
 
-// Binds a socket to a substitute port. The source address keeps the number.
+// Binds a socket to a substitute port. The port in the source address stays the RDMA port number.
 int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
   const bool v6only = family_only_.value_or(false);
   for (unsigned substitute = 1; substitute <= provider::kSubstitutePorts; ++substitute) {
@@ -194,10 +194,10 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
   return 0;
 }
 
-// Takes the number for the first id, also among processes, that binds to it. Ids that share it by
-// RDMA_OPTION_ID_REUSEADDR only check it: the one that listens takes it. A number that the kernel has chosen is not
-// taken before that either, since hardly anybody else binds to it, and it would cost each active id a descriptor. If
-// there is no thread for it (EAGAIN), the id is bound all the same, but cannot listen.
+// Takes the RDMA port number for the first id, also among processes, that binds to it. Ids with
+// RDMA_OPTION_ID_REUSEADDR only check the number: the one that listens takes it. A number that the kernel has chosen is
+// not taken before listen() either, since hardly anybody else binds to it, and it would cost each active id a
+// descriptor. If the thread for the number cannot be started (EAGAIN), the id is bound but cannot listen.
 int CmRoute::hold_number() {
   if (!reuse_address_) {
     const int error = take_number();
@@ -295,7 +295,7 @@ int CmRoute::take_socket() {
   return std::exchange(socket_, -1);
 }
 
-// If the parent of this process has the number, renew() takes it when the parent has ended.
+// Takes the RDMA port number, unless the parent of this process has it: renew() takes it when the parent has ended.
 int CmRoute::take_number() {
   if (rdma_port_ != nullptr || lacks_number_) return 0;
   return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_, number_space(*this));

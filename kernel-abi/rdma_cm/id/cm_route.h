@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The route of an id: its two addresses, the device and, on RoCE, the path; the port that it has and the socket that is
-// bound to it; and the options for these (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route).
+// The route of an id: its two addresses, the device and, on RoCE, the path; the port of the id and the socket that is
+// bound to this port; and their options (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route).
 //
 // It is part of a CmId and has its locks: functions that change something are called with the id's command lock held.
 // Other ids read the binding, so it needs the registry's lock. The route owns the socket until take_socket() or
@@ -31,7 +31,7 @@ struct CmDevice {
   provider::PortCounters* counters;  // with the device's name
 };
 
-// A port that an id has.
+// A port to which an id is bound, for comparison with other ids.
 struct CmBinding {
   sockaddr_storage address;
   bool reuse;
@@ -88,14 +88,15 @@ class CmRoute {
   // For an id that is about to listen: from here on it shares its port with no other id, whatever
   // RDMA_OPTION_ID_REUSEADDR says. EADDRNOTAVAIL or EADDRINUSE if another one has it (cma.c: rdma_listen).
   int claim_to_listen();
-  // Leaves the TCP or UDP port with the number to another socket: take_socket() then returns one with a substitute
-  // port. A socket that was taken before is the caller's to close. 0, or an errno if nothing has changed: EINVAL if
-  // there is a substitute already, or no port.
+  // Leaves the TCP or UDP port that has the RDMA port number to another socket, and binds a new socket to a substitute
+  // port, for take_socket(). The caller closes a socket that it has taken before. 0, or an errno if nothing has
+  // changed: EINVAL if there is a substitute already, or no port.
   int give_way();
-  // In the child of a fork: keeps the socket and drops the number, which renew() takes once the parent has ended.
+  // In the child of a fork: keeps the socket and drops the RDMA port number; renew() takes the number once the parent
+  // has ended.
   void inherit();
   int renew();
-  // Whether the port is a substitute, which peers find only by the number.
+  // Whether the port is a substitute, which peers find only by looking up the RDMA port number.
   bool has_substitute() const { return substitute_ != 0; }
 
   void set_type_of_service(std::uint8_t value) { type_of_service_ = value; }
@@ -134,17 +135,18 @@ class CmRoute {
   std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound, and still owned by the route
-  // The number, if it is taken: by a listener, by an id that was bound to it, or by one with a substitute port.
+  // The RDMA port number, if this id has taken it: as a listener, by binding to it, or for a substitute port.
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
-  unsigned substitute_ = 0;    // 0: the port is the number itself; else which of its substitutes (rdma_port.h)
-  bool lacks_number_ = false;  // the number is still the parent's
+  unsigned substitute_ = 0;    // 0: the port is the RDMA port number; else the index of the substitute (rdma_port.h)
+  bool lacks_number_ = false;  // the RDMA port number is still the parent's
   bool reuse_address_ = false;
   std::optional<bool> family_only_;
   std::optional<CmBinding> binding_ UIW_GUARDED_BY(g_registry_lock);
 };
 
-// True for the port space UDP in the RoCE view: there is no connection, but the service's queue pair is looked up.
+// True for the port space UDP in the RoCE view, where a client looks up the queue pair of a service and makes no
+// connection.
 bool looks_up(const CmRoute& route);
 
 }  // namespace uiw::kernel_abi
