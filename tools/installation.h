@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checks that the files of this installation of uiw belong together, and that no other installation interferes. For
-// `uiw run`, before the program starts, and for `uiw doctor`. Each check returns the problem in its comment, or
-// nothing.
+// Checks that the files of this installation of uiw belong together, and that no other installation interferes: for
+// `uiw run`, before the program starts, and for `uiw doctor`. The comment of each check describes the problem that it
+// returns; it returns nothing if there is no such problem.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,8 @@ struct Problem {
 // libuiw-preload.so is missing, a broken link, of another version, or where LD_PRELOAD cannot name it: uiw cannot work.
 std::optional<Problem> preload_problem();
 
-// The same for the plugin for a private ABI, as far as it can be told without loading it.
+// The plugin for a private ABI is missing, a broken link or of another version, as far as that can be told without
+// loading it.
 std::optional<Problem> plugin_problem(unsigned abi);
 
 // The preload library of another uiw is loaded in this process too: by LD_PRELOAD, of another version, or by

@@ -12,7 +12,7 @@
 
 namespace {
 
-// CLI11's messages are fit for people; this adds where to read more.
+// Prints CLI11's message and where to read more. Returns the exit status.
 int usage_error(const CLI::App& app, const CLI::ParseError& error, bool running) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const char* help = running ? "uiw run --help" : "uiw --help";

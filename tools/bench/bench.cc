@@ -37,7 +37,8 @@ struct Place {
   std::size_t gid_index;
 };
 
-// Chooses the first IPv4 address, on the loopback device if there is one; perftest is run without IPv6 here.
+// Chooses a device and its first IPv4 address: the loopback device if there is one. IPv4, since perftest is run without
+// IPv6 here.
 std::optional<Place> choose_device() {
   std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::stable_partition(devices.begin(), devices.end(), [](const auto& device) { return device.loopback; });
@@ -66,8 +67,7 @@ int bench(const BenchOptions& options) {
                     std::string(" is missing; see `uiw doctor`"));
   const std::optional<Place> place = choose_device();
   if (!place) return complain("no device has an IPv4 address; see `uiw devices`");
-  // -BEs: bench.py needs none of the user's own modules, and must not write compiled ones into a directory of the
-  // system.
+  // -BEs: bench.py must not load the user's own modules, nor write compiled modules into a directory of the system.
   std::vector<std::string> words{python,
                                  "-BEs",
                                  script,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `uiw bench`: chooses a device, and has bench.py run stock RDMA benchmarks over uiw, alternating with what they are
-// compared with on this machine: plain TCP, UCX and libfabric.
+// `uiw bench`: chooses a device, and runs bench.py, which measures stock RDMA benchmarks over uiw in turns with plain
+// TCP, UCX and libfabric on the same machine.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Measures RDMA over uiw, alternating with what it is compared with on this machine: plain TCP, UCX and libfabric.
-`uiw bench` runs it once it has chosen the device; progress goes to standard error."""
+"""Measures RDMA over uiw in turns with plain TCP, UCX and libfabric on the same machine. `uiw bench` chooses the device
+and runs this program; progress goes to standard error."""
 import argparse
 import contextlib
 import json
@@ -17,8 +17,8 @@ from processes import PLAIN, Failure, Interrupted, hold_namespace, in_namespace,
 from programs import IPERF3_MAX_SIZE, SHARED_MEMORY, TCP, Setup, rdma_latency, sockperf
 from report import empty_report, empty_row, summarize, table, value_text
 
-# Packages, each as (its name in Debian, its name in Fedora), and the programs that are used of them: for all rows, for
-# some rows, and for a picture.
+# Packages, each as (its name in Debian, its name in Fedora), and the programs that are used from them: NEEDED for all
+# rows, OPTIONAL for some rows, GNUPLOT for a picture.
 NEEDED = {("perftest", "perftest"): ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat", "ib_atomic_bw"),
           ("iperf3", "iperf3"): ("iperf3",), ("sockperf", "sockperf"): ("sockperf",)}
 OPTIONAL = (("ucx", "UCX", "ucx_perftest", ("ucx-utils", "ucx")),
@@ -43,9 +43,9 @@ def how_to_install(packages):
 
 
 def measure_row(row, runs, measure):
-    """Measures `runs` pairs, each the reference and then uiw, and takes the ratio within each pair: if others use the
-    machine too, its speed changes from minute to minute. The first pair that fails is measured once more; a second
-    failure ends the row."""
+    """Measures `runs` pairs, each the reference and then uiw, and takes the ratio within each pair, since the speed of
+    a machine that others use too changes from minute to minute. The first pair that fails is measured once more; a
+    second failure ends the row."""
     result, pairs = empty_row(row), []
     while len(pairs) < runs:
         which = f"pair {len(pairs) + 1} of {runs}: {row.own.name}"
@@ -85,8 +85,8 @@ def join_hosts(setup, stack):
 
 
 def many_descriptors():
-    """Raises the limit of descriptors, which the programs inherit, to what the rows of 1,000 connections need. False if
-    it cannot be raised that far."""
+    """Raises the limit of descriptors to what the rows of 1,000 connections need; the programs inherit it. False if it
+    cannot be raised that far."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < plan.DESCRIPTORS:
         return False
@@ -130,8 +130,8 @@ def measure_rows(setup, runs, groups, processors):
 
 
 def measure_twice(what, measure, show, errors):
-    """The measured value. After a failure it measures once more; after a second one it adds to `errors` and returns
-    None."""
+    """Returns the measured value. Measures once more after a failure; after a second failure adds a line to `errors`
+    and returns None."""
     for last in (False, True):
         try:
             value = measure()

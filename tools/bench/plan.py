@@ -7,9 +7,9 @@ from programs import SHARED_MEMORY, TCP, Way
 
 GBITS, MICROSECONDS, SECONDS, MESSAGES = "Gb/s", "us", "s", "messages/s"
 GROUPS = ("basic", "events", "connections", "server", "pinned")
-FEW_PROCESSORS = 4  # fewer than this are few
-# How many descriptors a process must be allowed for 1,000 connections: shared memory uses only a quarter of those that
-# are allowed.
+FEW_PROCESSORS = 4  # Row.target_few applies to machines with fewer than this
+# The limit of descriptors that a process needs for 1,000 connections, given that shared memory uses a quarter of the
+# limit at most.
 DESCRIPTORS = 4500
 K4, K64, K128, M1 = 4 << 10, 64 << 10, 128 << 10, 1 << 20
 
@@ -68,7 +68,7 @@ KINDS = {
     "tcp_gigabyte_time": (SECONDS, gigabyte_time("tcp")),
     "ucx_bandwidth": (GBITS, lambda setup, m: programs.ucx_bandwidth(setup, m.size, m.way.stream)),
     "ucx_latency": (MICROSECONDS, lambda setup, m: programs.ucx_latency(setup, m.size, m.way.stream)),
-    # One message at a time.
+    # fi_pingpong has one message outstanding at a time.
     "libfabric_bandwidth": (GBITS, lambda setup, m: m.size * 8 / (programs.libfabric_latency(setup, m.size) * 1e3)),
     "libfabric_latency": (MICROSECONDS, lambda setup, m: programs.libfabric_latency(setup, m.size)),
     "rdma_bandwidth": (GBITS, perftest(programs.rdma_bandwidth, 0)),
@@ -83,7 +83,7 @@ KINDS = {
     "rdma_gigabyte_time": (SECONDS, gigabyte_time("events")),
     "rdma_writes": (MESSAGES, requests("writes")),
     "rdma_pinned_writes": (MESSAGES, requests("pinned")),
-    # Operations of 8 octets with 16 outstanding.
+    # RDMA Reads and atomic operations of 8 octets, with 16 outstanding.
     "rdma_reads": (MESSAGES, lambda setup, m: programs.rdma_bandwidth(setup, "ib_read_bw", 8, m.way, "-o", 16, "-s", 8)[1]),
     "rdma_fetch_adds": (MESSAGES, lambda setup, m: programs.rdma_bandwidth(setup, "ib_atomic_bw", 8, m.way, "-o", 16, "-A",
                                                                            "FETCH_AND_ADD")[1]),

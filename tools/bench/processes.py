@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs programs, each with a deadline: alone, or as a server and its client, between two network namespaces too."""
+"""Runs programs, each with a deadline: one alone, or a server and its client, also in two network namespaces."""
 import contextlib
 import ctypes
 import os
@@ -54,7 +54,7 @@ def memory_file(content=b""):
 
 
 class Child:
-    """A running program. The end of its `with` ends it; if this process is killed, the kernel does."""
+    """A running program. It is ended at the end of its `with`, and by the kernel if this process is killed."""
 
     def __init__(self, words, environment, where=(), stdin=subprocess.DEVNULL):
         self.name = words[0]
@@ -86,7 +86,7 @@ class Child:
         self.file.close()
 
     def wait(self, limit):
-        """Waits for `limit` seconds at most. Whether the program has ended."""
+        """Waits for `limit` seconds at most. Returns whether the program has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(limit)
         return self.process.returncode is not None
@@ -101,7 +101,7 @@ class Child:
                 self.process.wait()
 
     def output(self):
-        # Without a seek, which would move where the program writes.
+        # By pread(), since a seek would change the position at which the program writes.
         descriptor = self.file.fileno()
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
 
@@ -116,7 +116,7 @@ class Child:
         return f"{self.name} {how}{self.said()}"
 
     def finish(self, who, duration):
-        """Waits for the end of the program. Whether its status is 0; raises Failure if it does not end in time."""
+        """Waits for the program's end. Returns whether its status is 0; raises Failure if it does not end in time."""
         if not self.wait(duration + SLACK):
             self.stop()
             raise Failure(f"{who}{self.name} did not end within {duration + SLACK} s{self.said()}")
@@ -148,8 +148,8 @@ def listens(process, port):
 
 
 def run_pair(setup, server, client, port, environment, duration, server_ends=True):
-    """Runs a client once its server listens on the port, and returns the client's output. Then both have ended: a
-    server that does not end by itself after its client is ended."""
+    """Runs a client once its server listens on the port, and returns the client's output. With `server_ends` the
+    server has some time to end by itself; afterwards, or without it, the server is ended."""
     deadline = time.monotonic() + START_LIMIT
     with Child(server, environment, setup.server_in) as serving:
         while not listens(serving.process.pid, port) and time.monotonic() < deadline:
@@ -175,8 +175,8 @@ def in_namespace(path):
 
 
 def hold_namespace(stack):
-    """Makes a network namespace and returns its path. Only a process of `stack` keeps it alive, so it is gone with this
-    process, however that ends."""
+    """Makes a network namespace and returns its path. Only a child process in `stack` keeps the namespace alive, so
+    that it goes when this process ends, in whatever way."""
     holder = stack.enter_context(Child(["unshare", "--net", "sleep", "infinity"], PLAIN))
     path = f"/proc/{holder.process.pid}/ns/net"
     deadline = time.monotonic() + START_LIMIT

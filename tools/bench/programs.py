@@ -22,7 +22,7 @@ class Setup(NamedTuple):
     gid_index: int  # of the GID of `address`
     seconds: int    # of each measurement
     iterations: int  # round trips of each ping-pong that has a number of them, and no duration
-    # What the command lines of the two ends begin with, where they run in network namespaces of their own.
+    # The words before the command line of each end (nsenter), if the ends run in network namespaces of their own.
     server_in: Sequence[str] = ()
     client_in: Sequence[str] = ()
 
@@ -52,19 +52,20 @@ def perftest_row(text, size, columns):
 
 
 def parse_bandwidth(text, size):
-    """From the output of an ib_*_bw with --report_gbits: Gb/s, and messages a second."""
+    """Gb/s and messages a second, from the output of an ib_*_bw with --report_gbits."""
     row = perftest_row(text, size, 5)
     return (row[3], row[4] * 1e6) if row and row[3] > 0 else None
 
 
 def parse_latency(text, size):
-    """From an ib_*_lat by iterations, microseconds one way: the 50th, 99th and 99.9th percentile, and the average."""
+    """The 50th, 99th and 99.9th percentile and the average, in microseconds one way, from the output of an ib_*_lat
+    that ran for a number of iterations."""
     row = perftest_row(text, size, 9)
     return (row[4], row[7], row[8], row[5]) if row and row[4] > 0 else None
 
 
 def parse_helper(text, *behind):
-    """From a program of uiw: the number at the beginning of its output, and the numbers behind these words."""
+    """The number at the beginning of the output of a program of uiw, and the numbers behind these words."""
     found = [re.search(re.escape(words) + r"\s*([\d.]+)", text) for words in behind]
     found.insert(0, re.match(r"\s*([\d.]+)", text))
     values = [float(each[1]) for each in found if each]
@@ -133,8 +134,8 @@ def rdma_bandwidth(setup, program, size, way, *options):
 
 
 def rdma_connections(setup, size, connections, way):
-    """The same for ib_write_bw over so many connections at a time. It runs for a number of Writes, not for a time: the
-    first Writes of a thousand connections alone may take longer than a second."""
+    """Gb/s and messages a second of ib_write_bw over so many connections at a time. It runs for a number of Writes, not
+    for a time, since the first Writes of a thousand connections alone may take longer than a second."""
     # perftest asks for a completion of every hundredth Write and of the last, and counts each as a hundred. With another
     # number of Writes it stops polling too early, and then waits for ever for room to send.
     writes = (3000000 if size <= 4096 else 51200) // connections * setup.seconds
@@ -146,7 +147,7 @@ def rdma_connections(setup, size, connections, way):
 
 
 def rdma_latency(setup, program, size, way, events=False):
-    """The result of parse_latency(), for ends that poll, or with `events` block until an event comes."""
+    """The result of parse_latency(). Both ends poll, or with `events` block until a completion event comes."""
     options = ["-s", size, "-n", setup.iterations, *(["-e"] if events else [])]
     duration = 1 + setup.iterations // 10000  # enough even if a round trip takes 100 us
     return result_of(program, parse_latency(perftest(setup, program, options, way, duration), size))
@@ -204,8 +205,8 @@ def ucx(setup, test, size, stream, messages):
 
 
 def ucx_bandwidth(setup, size, stream):
-    # ucx_perftest takes a number of messages, not a time. So many take about a second at 2 GiB/s or, if they are small, at
-    # a million a second.
+    # ucx_perftest takes a number of messages, not a time. This number takes about a second at 2 GiB/s or, for small
+    # messages, at a million a second.
     return ucx(setup, "tag_bw", size, stream, min((2 << 30) // size, 1000000) * setup.seconds)[0]
 
 
@@ -216,7 +217,7 @@ def ucx_latency(setup, size, stream):
 def libfabric_latency(setup, size):
     """libfabric's provider tcp, in a ping-pong: microseconds one way, on average."""
     port = free_port()
-    # So many take about a second, for messages of 8 octets as well as of 1 MiB.
+    # This number of iterations takes about a second, for messages of 8 octets as well as of 1 MiB.
     iterations = setup.iterations // 20 if size > 4096 else setup.iterations
     options = ["-p", "tcp", "-e", "msg", "-S", str(size), "-I", str(iterations)]
     text = run_pair(setup, ["fi_pingpong", "-B", port, *options], ["fi_pingpong", "-P", port, *options, setup.address],

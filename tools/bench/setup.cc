@@ -107,7 +107,7 @@ void connect(const Device& device, ibv_qp* qp, std::uint32_t peer) {
   if (const int error = ibv_post_send(qp, &send, &bad_send); error != 0) fail("ibv_post_send", error);
 }
 
-// Returns microseconds for each queue pair.
+// Measures one round. Returns microseconds for each queue pair.
 double round(const Device& device) {
   std::vector<ibv_qp*> qps(2 * kPairs);
   const auto start = Clock::now();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // uiw-tcp sends|setup ADDRESS SECONDS: measures plain TCP, as a reference. `uiw bench` runs it.
 //
-// sends: how many small messages a second one connection carries, beside RDMA Writes of 8 octets. It sends 8 octets at
-// a time, with TCP_NODELAY, over a connection of this process to itself, while a second thread receives them, and
-// prints the sends a second up to the arrival of the last octet. setup: how long it takes to make connections, beside
-// the set-up of queue pairs. It makes 200 connections at a time, each from creating the socket until an octet has
-// arrived in each direction, and prints the median of the rounds, in microseconds for one end of a connection.
+// sends: how many small messages a second one connection carries, to compare with RDMA Writes of 8 octets. It sends 8
+// octets at a time, with TCP_NODELAY, over a connection of this process to itself, while a second thread receives them,
+// and prints the sends a second up to the arrival of the last octet. setup: how long it takes to make connections, to
+// compare with the set-up of queue pairs. It makes 200 connections at a time, each from creating the socket until an
+// octet has arrived in each direction, and prints the median of the rounds, in microseconds for one end of a
+// connection.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -51,7 +52,7 @@ int listen_at(sockaddr_in& address) {
   return listener;
 }
 
-// Both ends.
+// The descriptors of both ends of a connection.
 struct Connection {
   int near, far;
 };
@@ -90,7 +91,7 @@ double sends_per_second(int listener, const sockaddr_in& address, std::chrono::s
   return static_cast<double>(count) / took.count();
 }
 
-// Microseconds for each end.
+// Measures one round of set-ups. Returns microseconds for each end.
 double round(int listener, const sockaddr_in& address) {
   constexpr int kConnections = 200;
   std::vector<int> ends;

@@ -5,7 +5,7 @@
 # Offers the words that begin like the one at the cursor.
 _uiw_offer() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$word"); }
 
-# The words from number $1 on are those of another command.
+# Completes the words from number $1 on as those of another command.
 _uiw_program() {
   if declare -F _comp_command_offset >/dev/null; then
     _comp_command_offset "$1"

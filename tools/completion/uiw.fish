@@ -10,7 +10,7 @@ function __uiw_words
     test "$words[2]" = "$argv[1]"
 end
 
-# Likewise, and the word at the cursor does not belong to the program of `uiw run`.
+# Whether __uiw_words is true, and the word at the cursor does not belong to the program of `uiw run`.
 function __uiw_at
     __uiw_words $argv; or return
     test "$argv[1]" != run; or test (__uiw_place) -gt (count (commandline -opc))
@@ -36,7 +36,7 @@ function __uiw_place
     echo $place
 end
 
-# What fish offers for the program and its arguments.
+# Offers what fish offers for the program of `uiw run` and its arguments.
 function __uiw_program
     set -l words (commandline -opc)
     set -l place (__uiw_place)

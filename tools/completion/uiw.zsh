@@ -1,7 +1,7 @@
 #compdef uiw
 # SPDX-License-Identifier: MIT
 # Completion of uiw for zsh: the specifications of _arguments, see zshcompsys(1). The value of an option is one of the words
-# in parentheses, a file, or ": " where nothing is known of it.
+# in parentheses, a file, or ": " for any text.
 # tests/apps/interfaces/completion.py compares what is offered with what `uiw --help` prints.
 
 _uiw() {

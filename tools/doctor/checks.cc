@@ -178,7 +178,7 @@ Finding check_runtime_directory() {
           "set UIW_RUNTIME_DIR to a directory of yours that can be written"};
 }
 
-// Programs to try uiw with; it works without them.
+// Looks for programs to try uiw with; uiw works without them.
 Finding check_programs() {
   constexpr std::pair<const char*, Package> kPrograms[] = {
       {"ibv_devinfo", kIbverbsUtils}, {"rping", kRdmacmUtils}, {"ib_write_bw", kPerftest}};

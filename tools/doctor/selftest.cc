@@ -40,7 +40,7 @@ constexpr int kResolveMs = 5000;
   fail(who, std::string(call) + ": " + std::strerror(errno));
 }
 
-// What the server sends to the client in the private data of its reply; both ends are this process.
+// The private data that the server sends with its reply. It needs no byte order, since both ends are this process.
 struct Target {
   std::uint64_t address;
   std::uint32_t rkey;

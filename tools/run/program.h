@@ -11,7 +11,7 @@ enum class Reach {
   is_static,         // an ELF program without an interpreter
   set_user_id,       // with another user's rights: the loader ignores LD_PRELOAD
   set_group_id,      // likewise, another group's
-  has_capabilities,  // likewise, by file capabilities
+  has_capabilities,  // with file capabilities: the loader ignores LD_PRELOAD, too
   other_machine,     // an ELF program of another class or machine than uiw itself
 };
 

@@ -22,8 +22,8 @@
 namespace uiw::tools {
 namespace {
 
-// Exit statuses as of env(1) and timeout(1): uiw itself failed; PROGRAM was found but cannot be executed; PROGRAM was
-// not found.
+// Exit statuses, as env(1) and timeout(1) have them: uiw itself failed; PROGRAM was found but cannot be executed;
+// PROGRAM was not found.
 constexpr int kOwnFailure = 125;
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
@@ -45,8 +45,8 @@ void warn_of(const Reached& reached) {
   if (problem) std::fprintf(stderr, "uiw: warning: %s; %s\n", problem->text.c_str(), problem->advice.c_str());
 }
 
-// Creates the log's file. 0 if lines can be appended, or there is no log in a file; else an errno. A FIFO may get its
-// reader later; until then its lines are lost, and the program is told so once.
+// Creates the log's file. 0 if lines can be appended, or the log goes to no file; else an errno. A FIFO without a
+// reader is no error: until it has one, lines are lost, and the program is told so once.
 int log_error() {
   const std::string& log = provider::settings().values.log;
   if (log.empty() || log == provider::kLogToStandardError) return 0;
@@ -83,7 +83,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   }
   for (const auto& [variable, value] : options.settings) setenv(variable.c_str(), value.c_str(), 1);
   setenv(provider::kMessages, "on", 0);
-  // This also checks variables that were set outside; with a wrong one the program would just see no device.
+  // Checks the settings, also those from the environment: with a wrong one the program would just see no device.
   if (const std::string& error = provider::settings().error; !error.empty()) {
     std::fprintf(stderr, "uiw run: %s\n", error.c_str());
     return kOwnFailure;

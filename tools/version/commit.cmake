@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# At each build: writes the header `output` with the commit of the tree `source`, if it has changed. A checkout asks
-# git; an archive of `git archive` has the commit in a file; other trees have none. Neither time nor path gets into it,
-# and the hash has twelve digits, since the number that git would choose depends on the clone.
+# At each build: writes the header `output` with the commit of the tree `source`, if it has changed. In a checkout asks
+# git; an archive of `git archive` has the commit in a file; other trees have none. So that builds are reproducible, the
+# header has neither time nor path, and the hash twelve digits: the number that git chooses depends on the clone.
 set(commit "")
 if(EXISTS "${source}/.git")
   find_program(git git)

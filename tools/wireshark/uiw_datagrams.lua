@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- Dissectors for Wireshark and tshark of the datagrams of uiw's queue pairs of type UD ("uiwd"), and of the look-ups of
--- rdma_cm's port space UDP ("uiwl"), as docs/datagrams.md of uiw defines them. They recognise them by the first four
--- octets, on any UDP port:
+-- rdma_cm's port space UDP ("uiwl"), as docs/datagrams.md of uiw defines them. They recognise datagrams by the first
+-- four octets, on any UDP port:
 --
 --   tshark -X lua_script:uiw_datagrams.lua -o udp.try_heuristic_first:TRUE ...
 --
@@ -69,8 +69,8 @@ uiwd.prefs.multicast_port = Pref.uint("UDP port of multicast", 14791, "UIW_MULTI
 
 -- ---- CRC32c ---------------------------------------------------------------------------------------------------------
 
--- Wireshark brings one of these libraries along. From Lua 5.3 on the language has the operator ~, which older releases
--- cannot parse.
+-- Wireshark brings one of these libraries along for Lua 5.1 and 5.2. Lua 5.3 and later have the operator ~, which older
+-- releases cannot parse; hence load().
 local library = bit32 or bit
 local bxor = library and library.bxor or load("return function(a, b) return a ~ b end")()
 local function xor(a, b) return bxor(a, b) % 4294967296 end -- bit.bxor returns a signed number

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
--- A postdissector for Wireshark and tshark ("uiws"). It marks where the two ends of a connection of uiw go over from
--- TCP to shared memory, or decide not to: each sends one frame after the start-up of MPA, and no FPDU follows if both
--- use the memory.
+-- A postdissector for Wireshark and tshark ("uiws"). It marks the frames by which the two ends of a connection of uiw
+-- change from TCP to shared memory, or refuse to: each end sends one frame after the start-up of MPA, and no FPDU
+-- follows if both use the memory.
 --
 --   tshark -X lua_script:uiw_same_host.lua -i lo -Y uiws
 --
--- It looks at TCP segments that begin with such a frame, after all dissectors, since the dissector of MPA already has
--- the connection. Lua 5.1 to 5.4, as in Wireshark 3 and 4.
+-- It looks at TCP segments that begin with such a frame. It runs after all dissectors, since the connection belongs to
+-- the dissector of MPA. Lua 5.1 to 5.4, as in Wireshark 3 and 4.
 
 local uiws = Proto("uiws", "uiw shared memory")
 

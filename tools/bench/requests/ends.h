@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The two ends that uiw-requests measures, each a process of its own: a server, and its clients.
+// The two processes that uiw-requests measures: a server, and its clients.
 //
 // A client sends a request, and the server answers it. The server has one thread; the clients are threads of one
 // process. The functions return when the job is over, and end the process with a line on standard output on failure.

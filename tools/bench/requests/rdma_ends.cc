@@ -15,13 +15,13 @@
 namespace uiw::requests {
 namespace {
 
-// One of so many Sends is signaled. Its completion frees the entries of the send queue up to it.
+// One of so many Sends is signaled. Its completion frees its entry of the send queue and all entries before.
 constexpr unsigned kSignalEvery = 16;
 constexpr std::uint64_t kSendId = ~std::uint64_t{0};
 constexpr unsigned kSlotBits = 8;
 constexpr int kAddressMilliseconds = 2000;
 
-// What is outstanding on a connection, and how large its messages are.
+// The number of outstanding requests on a connection, and the sizes of its messages.
 struct Shape {
   unsigned window;
   std::size_t request;

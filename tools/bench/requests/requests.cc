@@ -2,9 +2,9 @@
 // uiw-requests WHAT ADDRESS SIZE CLIENTS SECONDS: measures how many requests a server answers, and the processor time
 // that it takes. `uiw bench` runs it.
 //
-// WHAT is tcp: plain TCP; events: the same over RDMA, with completion events; writes: requests of 64 octets that the
-// server answers by RDMA Writes of SIZE octets, both ends polling; pinned: likewise, each end on a processor of its
-// own. It prints the answers a second, and microseconds of processor time for each, user and system, of both ends.
+// WHAT is tcp: plain TCP; events: RDMA Sends with completion events; writes: requests of 64 octets that the server
+// answers by RDMA Writes of SIZE octets, both ends polling; pinned: as writes, each end on a processor of its own. It
+// prints the answers a second, and the processor time (user and system, of both ends) for each answer in microseconds.
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -52,8 +52,8 @@ constexpr milliseconds kWarmUp{100};  // before the measurement begins
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// Sets the handler of the signals that would end this process. On such a signal it ends both ends itself, since the
-// kernel would take its time.
+// Sets the handler of the signals that would end this process. On such a signal this process itself ends both ends,
+// since the kernel would do so only some time later.
 void handle_signals(void (*handler)(int)) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, handler);
 }

@@ -18,7 +18,7 @@ void send_at_once(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-// The server's end of a connection. The answer is what has arrived, so one buffer is enough.
+// The server's end of a connection. The answer has the octets of the request, so one buffer is enough.
 class Connection {
  public:
   Connection(int fd, std::size_t size) : fd_(fd), buffer_(size) {}
