@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One end of a connection, from the call to the end of the stream, as the consumer of either side sees it. The calling
-// side uses connect() of outgoing_call.h, the called side listen() of listener.h.
+// One end of a connection, from the TCP connect to the end of the stream, as its consumer (rdma_cm or connect/manual/)
+// sees it. The active side uses connect() of outgoing_call.h, the passive side listen() of listener.h.
 //
 // Ownership: the consumer owns the call until the connection is established. From then on the queue pair owns it, and
 // the consumer needs its reference only for disconnect(). A call has a weak reference to its observer: after the last
@@ -58,15 +58,15 @@ class CallObserver {
   // The connection is established and the QP is in RTS. On the active side `peer` is what the reply said.
   virtual void established(const CallParameters& peer) = 0;
   // Set-up has failed, and no callback follows. ECONNREFUSED with `peer`: the peer has rejected, and `peer` has its
-  // private data. ECONNREFUSED with nullptr: no process listens. Others: ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EPROTO
-  // (a malformed or impossible start-up frame), ECONNRESET, ENOMEM.
+  // private data. ECONNREFUSED with nullptr: no process listens. Other errors: ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
+  // EPROTO (a malformed or impossible start-up frame), ECONNRESET, ENOMEM.
   virtual void failed(int error, const CallParameters* peer) = 0;
   // An established stream has ended, for whatever reason and by whichever side; the QP is in ERR. No callback follows.
   virtual void disconnected() = 0;
 };
 
-// Destroying the last reference to a call that is not established closes its socket without a callback. Once it is
-// established, the QP owns it.
+// Destroying the last reference to a call that is not established closes its socket without a callback. Once the call
+// is established, the QP owns it.
 class Call {
  public:
   virtual ~Call() = default;
@@ -78,11 +78,11 @@ class Call {
   // Ends an established connection in order: posted work is sent, then TCP is closed. ENOTCONN if it is not
   // established.
   virtual int disconnect() = 0;
-  // Active side: the consumer has seen the reply and is ready. The passive side waits for this only if a placeholder
-  // has the caller's stream (startup/placeholder.h); a queue pair needs no confirmation.
+  // Active side: tells that the consumer has seen the reply and is ready. Has an effect only if the caller's stream has
+  // a placeholder (startup/placeholder.h): its ready-to-receive message waits for this call.
   virtual void confirm() {}
-  // In the child of a fork: closes the child's copy of the socket, unless a queue pair has it, so that the peer notices
-  // when the parent ends.
+  // In the child of a fork: closes the child's copy of the socket, so that the peer notices when the parent ends. Does
+  // nothing if a queue pair has the socket.
   virtual void abandon() {}
 
   virtual sockaddr_storage local_address() const = 0;

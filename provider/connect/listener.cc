@@ -46,8 +46,8 @@ class ListenerImpl final : public Listener,
 
   int start(int backlog) {
     most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));
-    // The observer applies the program's backlog, which counts requests of MPA. TCP's is larger, for callers that come
-    // at once.
+    // The observer applies the program's backlog, which counts MPA requests. The backlog of TCP is larger, since many
+    // callers may connect at the same time.
     if (::listen(socket_.fd(), std::max(backlog, kMostCalls)) != 0) return errno;
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this());
   }
@@ -68,7 +68,7 @@ class ListenerImpl final : public Listener,
 
  private:
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
-  static constexpr std::size_t kMostAtOnce = 64;  // calls that are accepted before others get their turn
+  static constexpr std::size_t kMostAtOnce = 64;  // calls accepted in one turn of the loop
   // A call may be ended in favour of another one if its request has not begun after kTimeToSpeak, or is not complete
   // after kTimeToFinish. Only lost segments delay a request that has begun, and TCP retransmits them within
   // kTimeToFinish.
@@ -118,7 +118,7 @@ class ListenerImpl final : public Listener,
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // There is no descriptor or no memory. If another caller waits, an older call may give way to it.
+        // There is no descriptor or no memory. If another caller waits, an older call may be ended in its favour.
         if (events_of(socket_.fd(), POLLIN) == 0) return;
         if (give_way()) continue;
         return pause();
@@ -133,7 +133,7 @@ class ListenerImpl final : public Listener,
           [weak = weak_from_this()](const Call* failed) {
             if (const auto self = weak.lock()) self->forget(failed);
           });
-      // Most callers have sent their request by now. Others are kept in calls_ until they have.
+      // Most callers have sent their request by now. Calls without a complete request are kept in calls_.
       if (call != nullptr && !call->read()) calls_.push_back({std::move(call), CmLoop::Clock::now(), {}});
     }
   }
@@ -151,7 +151,7 @@ class ListenerImpl final : public Listener,
     return source;
   }
 
-  // Stops watching for a while: accept() fails now, and would be tried again without end.
+  // Stops watching the socket for a while, since the loop would otherwise call accept(), which fails now, without end.
   void pause() {
     CmLoop::instance().change(socket_.fd(), 0);
     look_again();

@@ -16,8 +16,8 @@ class ListenObserver {
   virtual ~ListenObserver() = default;
   // A peer has sent a request. Destroying `call` without an answer closes it.
   virtual void requested(std::shared_ptr<Call> call, const CallParameters& peer) = 0;
-  // Whether there is room for another request. While there is none, requests wait. If that lasts too long, they are
-  // reported all the same, so that the observer refuses them.
+  // Whether there is room for another request. While there is no room, requests wait. Requests that have waited too
+  // long are reported all the same, so that the observer refuses them.
   virtual bool has_room() { return true; }
 };
 
@@ -26,13 +26,14 @@ class ListenObserver {
 class Listener {
  public:
   virtual ~Listener() = default;
-  // The descriptor of the socket. The child of a fork makes a listener of its own from it; it neither uses nor destroys
-  // its copy of this object, since a thread of the parent may have been inside it during the fork.
+  // The descriptor of the socket. The child of a fork makes a listener of its own from the descriptor. The child
+  // neither uses nor destroys its copy of this object, which a thread of the parent may have been changing during the
+  // fork.
   virtual int descriptor() const = 0;
 };
 
-// Listens on a socket from bind_socket() (local_address.h); the listener owns the socket from here on, also after a
-// failure. Thread-safe. 0 or an errno, EADDRINUSE if another process listens there.
+// Listens on a socket from bind_socket() (local_address.h); the listener owns the socket from here on. After a failure
+// the socket is closed. Thread-safe. 0 or an errno, EADDRINUSE if another process listens there.
 int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener);
 
 }  // namespace uiw::provider

@@ -17,29 +17,28 @@ namespace uiw::provider {
 // -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES and others). `local` becomes the address that was bound.
 int bind_socket(sockaddr_storage& local, bool v6only);
 
-// As bind_socket(), for a port that is reserved against other users. It sets SO_REUSEPORT instead of SO_REUSEADDR: with
-// the latter any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each
-// other. `shares` sets both, for a listener on a port that another socket reserves. Otherwise the connections that the
-// listener has accepted would keep this process from the port after a change of its user.
+// As bind_socket(), for a port that is reserved against other users. Sets SO_REUSEPORT instead of SO_REUSEADDR, with
+// which any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each other.
+// `shares` sets both, for a listener on a port that another socket reserves: otherwise connections that the listener
+// has accepted would keep this process from binding the port again after a change of its user.
 int holding_socket(sockaddr_storage& local, bool v6only, bool shares = false);
 
-// Makes a UDP socket for the datagrams of queue pairs that holds this port on all addresses of both families, as
-// holding_socket() does, with buffers as large as the kernel grants them; it reports the local address of each
-// datagram.
+// Makes a UDP socket for the datagrams of queue pairs. It reserves this port on all IPv4 and IPv6 addresses as
+// holding_socket() does, has buffers as large as the kernel grants, and reports the local address of each datagram.
 int holding_datagram_socket(std::uint16_t port);
 // Makes the socket report the traffic class, hop limit and flow label of each datagram, as far as the kernel can, and
-// send with the flow label of the destination's sockaddr instead of one that the kernel chooses.
+// send with the flow label in the destination's sockaddr_in6 instead of one that the kernel chooses.
 void want_ip_fields(int fd);
 constexpr int kIpv6FlowInfo = 11;  // IPV6_FLOWINFO of <linux/in6.h>, which <netinet/in.h> lacks
-// Asks for large buffers, since datagrams without room are lost: 16 MiB to receive, or, for a process without
-// CAP_NET_ADMIN, what net.core.rmem_max grants.
+// Asks for large buffers, since datagrams that find no room are lost. The receive buffer gets 16 MiB, or what
+// net.core.rmem_max grants to a process without CAP_NET_ADMIN.
 void want_datagram_buffers(int fd);
 
 // As bind_socket(), for a socket that only connects: its port is chosen by connect(), so that connections to different
 // peers can share a port.
 int calling_socket(sockaddr_storage& local);
 
-// Turns an option of a socket on or off. False, with errno, if the kernel refuses that.
+// Turns an option of a socket on or off. False, with errno, if the kernel refuses.
 inline bool set_option(int fd, int level, int option, bool on) {
   const int value = on ? 1 : 0;
   return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
@@ -50,7 +49,7 @@ inline bool set_option(int fd, int level, int option, bool on) {
 // returned.
 int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local);
 
-// These take an IPv4 or IPv6 address.
+// The following functions take an IPv4 or IPv6 address.
 inline const sockaddr* generic(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr*>(&address); }
 inline socklen_t size_of(const sockaddr_storage& address) {
   return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);

@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPatience{1000};  // of rdma_addr_find_l2_eth_by_grh() in core/addr.c
 constexpr milliseconds kLongestPause{20};
 constexpr std::uint16_t kDiscardPort = 9;
-// NUD_VALID of the kernel: the link-layer address is known, perhaps not for certain.
+// NUD_VALID of the kernel: the link-layer address is known, though it may be out of date.
 constexpr unsigned kKnown = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
 
 // Created when the library is loaded (see provider/verbs/fork.h).

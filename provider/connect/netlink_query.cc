@@ -26,7 +26,7 @@ std::uint64_t cookie_of(int fd) {
 
 NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
   const LockGuard lock(mutex_);
-  // The child of a fork opens a socket of its own: on one that it shares with the parent, each would take the other's
+  // The child of a fork opens a socket of its own: on a shared socket, parent and child would take each other's
   // answers.
   if (!is_usable() && !open()) return nullptr;
   sockaddr_nl from{};
@@ -42,7 +42,8 @@ NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
   return nullptr;
 }
 
-// The program may have closed the descriptor without the guard's noticing, and the number may belong to another file.
+// Checks the cookie, since the program may have closed the descriptor unnoticed, and its number may belong to another
+// file.
 bool NetlinkAsker::is_there() const { return socket_ != nullptr && cookie_of(fd_) == cookie_; }
 
 bool NetlinkAsker::open() {

@@ -23,8 +23,8 @@ struct FreeNetlink {
 };
 using NetlinkAnswer = std::unique_ptr<unsigned char, FreeNetlink>;
 
-// A socket of one netlink protocol. It is created for the first query and kept, since creating it takes longer than a
-// query. Thread-safe; the child of a fork may use it.
+// A socket of one netlink protocol. It is created for the first query and kept, since creating a socket takes longer
+// than a query. Thread-safe; may be used in the child of a fork.
 class NetlinkAsker {
  public:
   explicit NetlinkAsker(int protocol) : protocol_(protocol) {}
@@ -58,8 +58,8 @@ class NetlinkQuery {
     possible_ = possible_ && nla_put(request_.get(), type, size, data) == 0;
   }
 
-  // The body of the answer; null if there is none or the kernel returns an error. If the query cannot be sent, for lack
-  // of descriptors for example, there is no answer.
+  // Sends the query, and returns the body of the answer. Null if the kernel returns an error or the query cannot be
+  // sent, for lack of descriptors for example.
   template <typename Body>
   const Body* answer(NetlinkAsker& asker) {
     if (possible_) answer_ = asker.ask(request_.get());
@@ -71,8 +71,8 @@ class NetlinkQuery {
     const bool whole = header->nlmsg_type != NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(Body)) != 0;
     return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
   }
-  // Copies the first `size` octets of an attribute of the answer, whose body was of this type; false, and nothing is
-  // copied, if there is none or it is shorter.
+  // Copies the first `size` octets of an attribute of the answer. `Body` is the type of the answer's body. False if
+  // there is no such attribute or it is shorter; nothing is copied.
   template <typename Body>
   bool read(int type, void* to, int size) const {
     if (answer_ == nullptr) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An entry of the table of queue pair numbers (qp_table.h): a queue pair of any kind, or a port of datagrams, which the
-// engine of a context finds by a number as well. Each room asks for the part that it knows.
+// An entry of the table of queue pair numbers (qp_table.h): a queue pair of any type, or a DatagramPort, which also has
+// a number by which the engine of its context finds it. Each folder asks an entry for the interface that it uses.
 #pragma once
 
 namespace uiw::provider {
@@ -11,13 +11,14 @@ class Driven;
 
 class Numbered {
  public:
-  // The part that connections know (attachable.h); null for what has no stream.
+  // The interface for connections (attachable.h); null if the entry cannot have a stream.
   virtual Attachable* attachable() { return nullptr; }
-  // The part that an engine drives (progress/driven.h); null for what has no socket of its own.
+  // The interface by which an engine sends and receives (progress/driven.h); null if the entry has no socket of its
+  // own.
   virtual Driven* driven() { return nullptr; }
-  // The part that takes datagrams (datagram/datagram_target.h); null for what takes none.
+  // The interface for datagrams (datagram/datagram_target.h); null if the entry receives none.
   virtual DatagramTarget* datagrams() { return nullptr; }
-  // In the child of a fork: the object belongs to the parent.
+  // Called in the child of a fork, in which the object belongs to the parent.
   virtual void after_fork_in_child() = 0;
 
  protected:

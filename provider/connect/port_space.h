@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// rdma_cm's port spaces TCP and UDP. The numbers of each are separate from the ports of the protocol (rdma_port.h).
+// rdma_cm's port spaces TCP and UDP. Their port numbers are distinct from the ports of the protocols TCP and UDP
+// (rdma_port.h).
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ int claim(std::uint16_t port) {
   return socket.release();
 }
 
-// Makes a socket that reserves the port (0: any free port) on all addresses, without listening. `shares`: even if
-// connections of this process's former user still have the port.
+// Makes a socket that reserves the port (0: any free port) on all addresses, without listening. `shares`: also if
+// connections that were made under a former user of this process still have the port.
 int bind_port(std::uint16_t& port, bool shares = false) {
   sockaddr_storage any{};
   auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
@@ -106,9 +106,9 @@ int reserve(Ports& all, std::uint16_t& port) UIW_REQUIRES(all.mutex) {
   return 0;
 }
 
-// Makes the sockets of a port again after the process has changed its user, as services do, since callers check the
-// owner of the listener. Its connections keep the port bound for the former user. So all these sockets share the port
-// by SO_REUSEADDR. The port is never free in between, since then anybody could bind it.
+// Replaces the sockets of a port after the process has changed its user, as services do, since callers check the user
+// of the listener. Connections keep the port bound for the former user, so all these sockets share the port by
+// SO_REUSEADDR. The old socket is closed last, since otherwise anybody could bind the port in between.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();
@@ -214,8 +214,8 @@ void unlock_ports() UIW_RELEASE(ports().mutex) { ports().mutex.unlock(); }
 void forget_ports() {
   Ports& all = ports();
   assume_held(all.mutex);
-  // The descriptors are closed, since otherwise calls would still be accepted here after the parent has ended. The
-  // Listener objects are left as they are: a thread of the parent may have been inside one during the fork.
+  // The descriptors are closed: otherwise the kernel would still accept calls after the parent has ended. The Listener
+  // objects are left as they are: a thread of the parent may have been inside one during the fork.
   for (const auto& [number, port] : all.reserved) {
     for (const int fd : port.listening) close_descriptor(fd);
     close_descriptor(port.claimed.fd());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The TCP ports of queue pairs, and in the RoCE view the UDP ports of the same numbers. A queue pair number is the port
-// on which the process listens for manual connections, times 256, plus a slot. So a peer that knows number and GID
-// knows where to call.
+// on which the process listens for manual connections, times 256, plus a slot. So a peer that knows the number and the
+// GID knows which address and port to call.
 //
 // A port is reserved when its first queue pair is created. It listens on no address until one of its queue pairs is
 // connected manually, and is released with its last queue pair. All functions are thread-safe.
@@ -29,11 +29,11 @@ constexpr std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<st
 // Reserves a port, within UIW_PORT_RANGE, that no other process of this network namespace has reserved; 0 with errno if
 // there is none. The caller must not hold locks that a fork waits for.
 std::uint16_t reserve_port();
-// Reserves this port, which was reserved before; false if another process has it now.
+// Reserves a port again that this process had released. False if another process has it now.
 bool reserve_again(std::uint16_t port);
 
-// The user who holds this port, so that no other user has a socket on it; nothing if the calling process has not
-// reserved it.
+// The user for whom this process has reserved the port; no other user has a socket on it. Nothing if this process has
+// not reserved the port.
 std::optional<uid_t> holder_of(std::uint16_t port);
 
 // A new descriptor for the UDP socket of a reserved port, which the caller owns; or a negative errno, -EAFNOSUPPORT if
@@ -50,7 +50,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
               const std::shared_ptr<ListenObserver>& observer);
 
 // Take and release the lock before and after a fork. In the child forget_ports() drops the parent's ports and releases
-// it.
+// the lock.
 void lock_ports();
 void unlock_ports();
 void forget_ports();

@@ -28,7 +28,7 @@ struct Slots {
   std::uint16_t port = 0;
 };
 
-// The slots are never freed, since readers hold no lock. Untouched pages of this array take no memory.
+// The Slots of a port are never freed, since readers hold no lock. Untouched pages of this array take no memory.
 std::array<std::atomic<Slots*>, 65536> by_port;
 
 struct Table {
@@ -71,7 +71,7 @@ std::uint32_t take_qp_number(Numbered& qp) {
     if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
     t.turn = (t.turn + 1) % t.reserved.size();
   }
-  // A port that was used before is tried first; its slots are taken in turn from where they were.
+  // A port that was used before is tried first. It goes on with the slot after the one it took last.
   std::uint16_t port = 0;
   // Memory that this call and the end of the queue pair need is allocated before anything is taken.
   t.reserved.reserve(t.reserved.size() + 1);

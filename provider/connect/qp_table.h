@@ -13,12 +13,12 @@ class Numbered;
 
 // Takes a number for `qp`, which must remain live until hide_qp() and a grace period. 0 if none is free.
 std::uint32_t take_qp_number(Numbered& qp);
-// The object that has this number, or null. Called inside a ReadSection, in which the result is valid.
+// The object that has this number, or null. Called inside a ReadSection; the result is valid until its end.
 Numbered* find_numbered(std::uint32_t number);
-// The same for an endpoint that can be given a stream.
+// The endpoint with this number, as find_numbered(); null if the object cannot have a stream.
 Attachable* find_attachable(std::uint32_t number);
-// From here on find_numbered() does not return the object of this number. Threads that have found it before must be
-// waited for (wait_for_readers()).
+// From here on find_numbered() does not return the object of this number. The caller must then wait for threads that
+// have already found it (wait_for_readers()).
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
 // Calls the function for each object that can be found, one after the other, with its number.

@@ -30,7 +30,7 @@ namespace {
 constexpr char kPurpose[] = "the number of an RDMA listener";
 constexpr int kBacklog = 128;
 constexpr std::uint16_t kFirstUnprivileged = 1024;
-// Substitutes are below the ports that Linux chooses by itself.
+// Substitute ports are below the ephemeral ports of Linux, so that they are rarely in use.
 constexpr unsigned kFirstSubstitute = 10000, kSubstituteRange = 10000, kStep = 1667;
 
 std::uint16_t number_of(sockaddr_storage address) { return ntohs(port_of(address)); }
@@ -102,7 +102,8 @@ std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
   return holder;
 }
 
-// A name that this process has. Connections to it only ask for its owner, so they are closed at once.
+// A name that this process has. Callers connect to a name only to learn its owner, so their connections are closed at
+// once.
 class Held final : public CmLoop::Handler {
  public:
   Held() = default;
@@ -195,7 +196,7 @@ std::vector<sockaddr_storage> addresses_of(const sockaddr_storage& address, bool
   return addresses;
 }
 
-// Process ids of other namespaces are all 0, so the users are compared too.
+// Compares the users too, since processes of other PID namespaces all have the process id 0 here.
 bool is_same(const ucred& one, const ucred& other) { return one.pid == other.pid && one.uid == other.uid; }
 
 bool is_trusted(const ucred& holder) { return holder.uid == 0 || holder.uid == ::geteuid(); }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// RDMA ports have number spaces of their own, as with an iWARP port mapper: an rdma_cm id may have a number whose TCP
-// port belongs to another socket, or, in rdma_cm's port space UDP, whose UDP port does. Then it listens on a substitute
-// port. Callers of the same network namespace find that port here, others by the iWARP port mapper (mapper/).
+// The port numbers of rdma_cm, which are distinct from the ports of TCP and UDP: an rdma_cm id may have a number whose
+// TCP port (or UDP port, in rdma_cm's port space UDP) belongs to another socket. Such an id listens on a substitute
+// port. Callers in the same network namespace find the substitute here, others by the iWARP port mapper (mapper/).
 //
 // The names of abstract Unix sockets (unix(7)) say which process has a number, and on which port. The kernel gives each
 // name to one process and takes it back when the process ends. One name has the number and the address. If the port is
 // a substitute, a second name also tells which of the few possible ports it is. A caller asks by connecting to the
 // names.
 //
-// Any user can take any free name, as any free port. So a caller believes a name of a port below 1024 only if it
+// Any user can take any free name, just like any free port. So a caller believes a name of a port below 1024 only if it
 // belongs to root or to the caller's own user. If one user has the name for the address and another user the name for
 // all addresses, the caller believes the one that belongs to root or to its own user.
 //
@@ -35,24 +35,24 @@ class RdmaPort {
   virtual void abandon() = 0;
 };
 
-// Whether another process has the number that `address` has as its port: 0 if none has; EADDRNOTAVAIL if one of the two
-// processes wants it for all addresses; EADDRINUSE if both want the same address. These are the errors of cma.c
+// Whether another process has the number that `address` has as its port: 0 if none has; EADDRNOTAVAIL if this or the
+// other process wants it for all addresses; EADDRINUSE if both want the same address. These are the errors of cma.c
 // (cma_check_port).
 int check_rdma_port(const sockaddr_storage& address, bool v6only, PortSpace space = PortSpace::tcp);
 
-// Takes the number that `address` has as its port, for its IPv4 or IPv6 address. A wildcard stands for all addresses,
-// and that of IPv6 also for those of IPv4 unless `v6only` is set. `substitute`: 0 if the listener uses the port of that
-// number, otherwise which substitute port it uses. Callers of other hosts learn a substitute from the port mapper
-// (mapper/), unless the address is a loopback one. 0, an error of check_rdma_port(), EADDRINUSE if a program that is
-// not uiw's has the port of the port mapper, EMFILE, ENFILE, ENOMEM, or an errno of CmLoop::start().
+// Takes the number that `address` has as its port, for its IPv4 or IPv6 address. A wildcard stands for all addresses;
+// the IPv6 wildcard includes all IPv4 addresses unless `v6only` is set. `substitute`: 0 if the listener uses the port
+// of that number, otherwise which substitute port it uses. Callers of other hosts learn a substitute from the port
+// mapper (mapper/), unless the address is a loopback one. 0, an error of check_rdma_port(), EADDRINUSE if a program
+// that is not uiw's has the port of the port mapper, EMFILE, ENFILE, ENOMEM, or an errno of CmLoop::start().
 int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken,
                    PortSpace space = PortSpace::tcp);
 
 // A substitute port for this number, in host byte order; `substitute` is from 1 to kSubstitutePorts.
 std::uint16_t substitute_port(std::uint16_t number, unsigned substitute);
 
-// Stores what listening_port() returns, and says whether such a listener is known. `busy`: not known yet, since too
-// many ask its process now.
+// Stores in `port` what listening_port() would return, and says whether this process knows such a listener. `busy`: it
+// cannot be found now, since too many callers ask its process.
 enum class RdmaListener { none, found, busy };
 RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port, PortSpace space = PortSpace::tcp);
 

@@ -78,8 +78,8 @@ bool has_room() {
 
 bool may_share() { return settings().values.same_host != SameHost::tcp && has_room(); }
 
-// Whether the other end of this Unix socket belongs to this process's user. A user namespace shows all users that it
-// does not know by one number, which does not count.
+// Whether the other end of this Unix socket belongs to this process's user. The number by which a user namespace shows
+// all unknown users does not count as an own user.
 bool is_own_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -110,7 +110,7 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
   return std::unique_ptr<RingRendezvous>(new (std::nothrow) RingRendezvous(std::move(socket), purpose));
 }
 
-// Skips connections of other users: any user may connect to the name.
+// Accepts a connection of the own user. Any user may connect to the name, so those of others are closed.
 OwnedDescriptor RingRendezvous::accept() const {
   for (int tries = 0; tries < kBacklog; ++tries) {
     OwnedDescriptor accepted(

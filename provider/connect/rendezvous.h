@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Finds out whether the two ends of a TCP connection are in one network namespace, with nothing between them, and lets
-// processes of one user share memory for their stream (base/stream/shared_stream.h). Both use an abstract Unix socket
-// whose name has the addresses and ports of the connection. The caller listens there before it sends the MPA request;
-// the called end connects to it, and passes the memory, before it sends the MPA reply. So when the reply arrives, the
-// memory is there as well, if any was offered, and nobody waits.
+// processes of one user share memory for their stream (base/stream/shared_stream.h). For both, the ends use an abstract
+// Unix socket whose name has the addresses and ports of the TCP connection. The caller listens on it before it sends
+// the MPA request; the called end connects to it, and passes the memory, before it sends the MPA reply. So the memory,
+// if any was offered, is there when the reply arrives, and nobody waits.
 //
 // If a program forwards TCP, both ends may see addresses of their own host, but each has a connection of its own to the
-// forwarder. So the names differ, and the ends do not find each other. They must not do without a CRC then, since the
-// forwarder may send through a network.
+// forwarder. So the names differ, and the ends do not find each other. Such ends must use a CRC, since the forwarder
+// may send through a network.
 //
-// If anything is missing (other namespaces or users, an end that does not know this, no descriptors or memory, a
-// sandbox), the stream stays on TCP, with a CRC unless both ends refuse it, and only the log tells. Each end shares
-// memory only with a peer whose user the kernel says to be its own. Nothing blocks. Thread-safe.
+// If the ends do not find each other (other namespaces or users, another implementation, no descriptors or memory, a
+// sandbox), the stream stays on TCP, with a CRC unless both ends refuse it. Only the log tells. Each end shares memory
+// only with a peer whose user the kernel says to be its own. Nothing blocks. Thread-safe.
 #pragma once
 
 #include <sys/socket.h>
@@ -35,15 +35,16 @@ class RingRendezvous {
     bool sharing, presence;
   };
 
-  // For the caller; `local` and `remote` are the ends of its TCP connection. Listens for the first wish that can be
-  // met. Null if none can, for example because the peer's address is not of this host, or there is no descriptor.
+  // For the caller; `local` and `remote` are the ends of its TCP connection. Listens for sharing if it is wished for
+  // and possible, otherwise for presence. Null if neither is possible, for example because the peer's address is not of
+  // this host, or there is no descriptor.
   static std::unique_ptr<RingRendezvous> listen(const sockaddr_storage& local, const sockaddr_storage& remote,
                                                 Wishes wishes);
   RingRendezvous(const RingRendezvous&) = delete;
   RingRendezvous& operator=(const RingRendezvous&) = delete;
 
-  // To be called when the reply of MPA has arrived: what the called end has offered; null if there is nothing, or it
-  // cannot be used. `end`: the endpoint of the stream. Inside a ReadSection.
+  // To be called when the MPA reply has arrived. Returns the memory that the called end has offered; null if there is
+  // none, or it cannot be used. `end`: the endpoint of the stream. Inside a ReadSection.
   std::shared_ptr<SharedOffer> take(Attachable& end);
 
  private:
@@ -61,9 +62,9 @@ class RingContact {
   // Looks for the caller of the TCP connection with these ends.
   RingContact(const sockaddr_storage& local, const sockaddr_storage& remote);
   // Whether the caller is a process of this network namespace that has the other end of this very connection. False
-  // also if that cannot be found out.
+  // also if this is unknown.
   bool found() const { return static_cast<bool>(socket_); }
-  // Offers memory to the caller. Null if there can be none. To be called once. `end`: as in take().
+  // Offers memory to the caller. Null if that is not possible. To be called once. `end`: as in take().
   std::shared_ptr<SharedOffer> offer(Attachable& end);
 
  private:

@@ -30,15 +30,15 @@ class RetryTimerTask final : public CmLoop::TimedTask {
   void run() override;
 };
 
-// `task` is made with the first connection, under `making`. It is read without the lock once `prepared` is set.
+// `task` is made with the first connection, with `making` locked. It is read without the lock once `prepared` is set.
 struct Shared {
   Mutex making;
   std::shared_ptr<RetryTimerTask> task;
 };
 Immortal<Shared> shared;
 
-// Checks all queue pairs. False if none has work left to check. Tells them by how much this thread is late, since that
-// is not the peer's fault.
+// Checks all queue pairs. False if none has work left to check. Tells them by how much this check is late, since this
+// delay is not the peer's fault.
 bool check_all() {
   using Clock = CmLoop::Clock;
   static Clock::time_point checked;
@@ -61,7 +61,8 @@ bool check_all() {
 void RetryTimerTask::run() {
   if (!check_all()) {
     runs.store(false);
-    // A thread that posted work and still read `runs` as true has not started the timer, so this checks again.
+    // A thread posts its work first and reads `runs` then. If it still read true, it has not started the timer, so its
+    // work is looked for again here, after `runs` is false.
     if (!check_all() || runs.exchange(true)) return;
   }
   CmLoop::instance().after(kPeriod, shared->task);

@@ -101,7 +101,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
   return same ? Found{answer->idiag_state, answer->idiag_uid, answer->idiag_inode} : std::optional<Found>{};
 }
 
-// The same from the text table in /proc, where addresses are words in host byte order.
+// Finds a connection in the text table in /proc, where addresses are words in host byte order.
 std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
   const TextFile file = open_text_file(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   if (!file) return std::nullopt;
@@ -130,7 +130,8 @@ std::optional<Found> read_table(int family, const Address& local, const Address&
   return std::nullopt;
 }
 
-// A socket that its process has closed has no owner any more: it has no inode, and the kernel reports user 0.
+// The owner of a socket. Empty for a socket that its process has closed: it has no inode, and the kernel reports user
+// 0.
 std::optional<uid_t> owner(int family, const Address& local, const Address& remote, bool listens) {
   static std::atomic<bool> kernel_answers{false};
   std::optional<Found> found = ask_kernel(family, local, remote);

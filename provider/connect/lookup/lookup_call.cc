@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The calling side of a look-up.
+// The calling side of a look-up (lookup.h).
 #include <netinet/in.h>
 #include <sys/epoll.h>
 
@@ -23,8 +23,8 @@ namespace uiw::provider {
 
 namespace {
 
-// A request is repeated after pauses that double from kFirstPause to kLongestPause. It fails after kPatience, about as
-// long as the kernel waits, since a service may take its time to answer.
+// A request is repeated after pauses that double from kFirstPause to kLongestPause. It fails after kPatience, about the
+// time that the kernel's rdma_cm waits for a SIDR_REP, since the program of a service may be slow.
 constexpr std::chrono::milliseconds kFirstPause{250}, kLongestPause{4000}, kPatience{60'000};
 
 class LookupCall final : public Call,
@@ -55,7 +55,7 @@ class LookupCall final : public Call,
     if (over_) return;
     if (waited_ >= kPatience) return fail(ETIMEDOUT);
     if (!std::exchange(mapper_asked_, true) && ask_mapper()) return;
-    // The service may have started meanwhile, or have left its port to another socket.
+    // Finds the port again: the service may have started meanwhile, or its port may have gone to another socket.
     int error = mapped_ ? 0 : aim(listening_port(remote_, PortSpace::udp));
     if (error == 0) error = socket_.send(request_.octets());
     if (error == ECONNREFUSED) return fail(error);
@@ -94,8 +94,8 @@ class LookupCall final : public Call,
   sockaddr_storage remote_address() const override { return remote_; }
 
  private:
-  // Connects the socket to this port of the service: it then receives only from there, and the kernel reports if no
-  // process has the port.
+  // Connects the socket to this port of the service. A connected socket receives only from this port, and the kernel
+  // reports if no process has the port.
   int aim(in_port_t port) {
     if (port == aimed_at_) return 0;
     sockaddr_storage service = remote_;
@@ -147,7 +147,7 @@ class LookupCall final : public Call,
   sockaddr_storage remote_{};
   std::uint64_t number_ = 0;
   EncodedLookup request_;
-  // Used on the loop's thread.
+  // The following members are used only on the thread of CmLoop.
   std::shared_ptr<PortMapperQuery> query_;
   bool mapper_asked_ = false;
   bool mapped_ = false;     // the mapper of another host has named the port

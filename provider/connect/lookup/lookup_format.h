@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The messages by which rdma_cm's port space UDP finds the queue pair of a service: what SIDR_REQ and SIDR_REP are on
-// InfiniBand (InfiniBand Architecture Specification volume 1, section 12.11), each as the payload of a UDP datagram.
-// docs/datagrams.md describes them for other implementations.
+// The messages by which a caller of rdma_cm's port space UDP finds the queue pair of a service. They do what SIDR_REQ
+// and SIDR_REP do on InfiniBand (InfiniBand Architecture Specification volume 1, section 12.11). Each is the payload of
+// a UDP datagram. docs/datagrams.md describes them for other implementations.
 //
 // Encoding and decoding stand side by side. Octets from the wire are hostile: the decoder accepts only what the encoder
 // makes, never reads past the end, allocates nothing and does not throw.
@@ -34,7 +34,7 @@ constexpr std::uint8_t kLookupVersion = 1;
 constexpr std::size_t kLookupHeaderSize = 24, kLookupCrcSize = 4;
 constexpr std::size_t kMostLookupData = 255;
 constexpr std::size_t kMostLookupSize = kLookupHeaderSize + kMostLookupData + kLookupCrcSize;
-constexpr std::uint32_t kNoService = 0xFFFFFF;  // stands for multicast, so no queue pair has it
+constexpr std::uint32_t kNoService = 0xFFFFFF;  // the number for multicast, which no queue pair has
 
 enum class LookupKind : std::uint8_t { request = 1, reply = 2, rejection = 3 };
 
@@ -72,7 +72,8 @@ inline EncodedLookup encode(const LookupMessage& message) {
   return encoded;
 }
 
-// `from` is a whole UDP payload. The result refers to its octets. It is empty if encode() cannot have made the payload.
+// `from` is a whole UDP payload. The result refers to the octets of `from`. Empty if encode() cannot have made the
+// payload.
 inline std::optional<LookupMessage> decode_lookup(Octets from) {
   if (from.size() < kLookupHeaderSize + kLookupCrcSize || from.size() > kMostLookupSize) return std::nullopt;
   const std::byte* const octets = from.data();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The called side of a look-up.
+// The called side of a look-up (lookup.h).
 #include <sys/epoll.h>
 
 #include <array>
@@ -23,8 +23,8 @@ namespace uiw::provider {
 
 namespace {
 
-// A request of a caller. It keeps the socket, and so the port, until it has been answered, since the listener may be
-// destroyed earlier.
+// A request of a caller. It keeps the socket, and with it the port, until the program has answered, since the program
+// may destroy the listener earlier.
 class LookupRequest final : public Call {
  public:
   LookupRequest(std::shared_ptr<const LookupSocket> socket, const sockaddr_storage& local,
@@ -129,7 +129,7 @@ class LookupListener final : public Listener,
 
   const std::shared_ptr<const LookupSocket> socket_;
   const std::weak_ptr<ListenObserver> observer_;
-  // Used on the loop's thread.
+  // The following members are used only on the thread of CmLoop.
   std::map<Source, std::weak_ptr<LookupRequest>> known_;
   std::size_t live_ = 0;  // entries of `known_` that were left by the last forget()
   std::array<std::shared_ptr<LookupRequest>, kRemembered> recent_;

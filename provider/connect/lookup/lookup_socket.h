@@ -24,7 +24,7 @@ class LookupSocket {
   long receive(MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
   // `from` is the local address to send from. 0 or an errno.
   int send(Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
-  // Makes the next call on an unconnected socket report an ICMP error about what it has sent. 0 or an errno.
+  // Makes an unconnected socket report ICMP errors about what it has sent: the next call on it fails. 0 or an errno.
   int want_errors() const;
   // Sends on a socket that has been connected. 0 or an errno.
   int send(Octets octets) const;

@@ -2,9 +2,9 @@
 // The greetings of the two ends of a manual connection, in the private data of their MPA frames: which queue pair calls
 // which. Encoding and decoding stand side by side; big-endian; nothing here allocates or throws.
 //
-// Different releases of uiw understand each other: the fixed part never changes, and additions are options, which an
-// end ignores if it does not know them. An option has an effect only if both ends have sent it, or if it is harmless
-// when only one end knows it.
+// Different releases of uiw understand each other: the fixed part never changes, and additions are options. An end
+// ignores options that it does not know. So an option must take effect only if both ends have sent it, or be harmless
+// if only one end knows it.
 //
 // An end that sends a greeting also supports Send with immediate, and progress reports (rdmap::kRnrReport).
 #pragma once
@@ -74,8 +74,8 @@ inline PairOctets encode(const PairGreeting& greeting, PairRefusal refusal = Pai
   return octets;
 }
 
-// Decodes a greeting. Empty for another key or version, a rejection, or sizes that do not fit. Octets behind the
-// options are ignored.
+// Decodes a greeting. Empty for another key or version, for a rejection, or if the sizes exceed `from`. Octets behind
+// the options are ignored.
 inline std::optional<PairGreeting> decode_pair_greeting(Octets from) {
   if (from.size() < kPairFixedSize || std::memcmp(from.data(), kPairKey.data(), kPairKey.size()) != 0 ||
       from[8] != std::byte{kPairVersion} || from[9] != std::byte{0}) {

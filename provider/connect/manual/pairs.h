@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Manual connections: those of programs that exchange queue pair numbers and GIDs by themselves and call ibv_modify_qp.
+// Manual connections: connects queue pairs without rdma_cm, for programs that exchange queue pair numbers and GIDs by
+// themselves and call ibv_modify_qp.
 //
-// Each of the two ends may go to RTR at any time. The end with the smaller number (or GID, if equal) calls,
-// repeatedly if necessary; the other listens on the port that its number contains. A call for a queue pair that is not
-// in RTR yet is kept until it is. A call is refused if its queue pair does not exist or belongs to another peer, or if
-// the call comes from another user of this host than its greeting claims. A queue pair may be its own peer: then its
-// socket is connected to itself.
+// Each of the two ends may go to RTR at any time. The end with the smaller queue pair number (or GID, if the numbers
+// are equal) calls, repeatedly if necessary. The other end listens on the TCP port that its number contains. A call for
+// a queue pair that is not in RTR yet waits until it is. A call is refused if its queue pair does not exist or belongs
+// to another peer, or if the call comes from another user of this host than its greeting claims. A queue pair may be
+// its own peer; its TCP socket is connected to itself in this case.
 //
-// If the stream of a queue pair turns out to be connected to another end than its peer, that stream is dropped
-// (Connection::abandon()), and the two ends look for each other again. Steps that fail for lack of memory or
-// descriptors are retried in the same way.
+// If the stream of a queue pair turns out to come from another end than the peer, the stream is dropped
+// (Connection::abandon()), and the queue pair looks for its peer again. Steps that fail for lack of memory or
+// descriptors are also retried.
 //
 // Everything runs on the thread of CmLoop; all functions are thread-safe and do not block.
 #pragma once
@@ -25,7 +26,7 @@ namespace uiw::provider::manual {
 
 struct Ends {
   PairGreeting greeting;    // the greeting that this end sends
-  unsigned ifindex = 0;     // of the device; the scope of link-local addresses
+  unsigned ifindex = 0;     // of the device's interface; the scope of link-local addresses
   unsigned read_depth = 0;  // IRD: RDMA Reads and atomics that the peer's program may have outstanding
   std::uint8_t traffic_class = 0;
   std::shared_ptr<Attempt> attempt;  // of the queue pair

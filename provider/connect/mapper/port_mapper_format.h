@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The messages of the iWARP port mapper, encoded and decoded: each is the whole payload of a UDP datagram. This is the
-// format that iwpmd of rdma-core speaks (iwpmd/iwarp_pm.h), by which iWARP adapters find each other's TCP ports.
+// The messages of the iWARP port mapper, encoded and decoded: each is the whole payload of a UDP datagram. The format
+// is that of rdma-core's iwpmd (iwpmd/iwarp_pm.h), by which iWARP adapters find each other's TCP ports.
 //
-// A caller sends a request, from a port of its own, to UDP port 3935 of the called host. The mapper there answers with
-// an accept, which names the TCP port that a listener's number is mapped to, or with a reject if there is none. The
-// caller acknowledges an accept.
+// A caller sends a request, from any UDP port, to UDP port 3935 of the called host. The mapper there answers with an
+// accept, which names the TCP port that a listener's RDMA port is mapped to, or with a reject if there is no such
+// listener. The caller acknowledges an accept.
 #pragma once
 
 #include <netinet/in.h>
@@ -32,14 +32,14 @@ namespace uiw::provider {
 //  48  in a request the address that the caller's is mapped to; other messages end here, and so may a request
 // Numbers are big-endian.
 //
-// Version 1 is uiw's own: all is the same, but the numbers are those of rdma_cm's port space UDP, and the port that is
-// named is a UDP port. Other mappers know version 0 alone.
+// Version 1 is uiw's own, for rdma_cm's port space UDP: the format is the same, and an accept names a UDP port. Other
+// mappers know only version 0.
 constexpr std::uint16_t kPortMapperPort = 3935;
 constexpr std::size_t kPortMapperSize = 48, kPortMapperRequestSize = 64;
 
 enum class PortMapperKind : std::uint8_t { request = 0, accept = 1, acknowledgement = 2, rejection = 3 };
 
-// Addresses have ports in network order, as usual, and all are of the family of `called`.
+// All addresses are of the family of `called`, and have their ports in network order.
 struct PortMapperMessage {
   PortMapperKind kind = PortMapperKind::request;
   PortSpace space = PortSpace::tcp;

@@ -34,11 +34,12 @@ constexpr std::array<milliseconds, 4> kPauses{milliseconds{50}, milliseconds{100
                                               milliseconds{150}};
 static_assert(std::accumulate(kPauses.begin(), kPauses.end(), milliseconds{0}) == kMapperPatience);
 
-// How long the refusal or the silence of a host is remembered. Linux sends a host only about one ICMP message a second,
-// so asking sooner would be in vain. After 30 s the administrator of a silent host may have changed something.
+// How long the refusal or the silence of a host is remembered. After a refusal asking sooner would be in vain, since
+// Linux sends a host only about one ICMP message a second. After 30 s a silent host may have a mapper or another
+// firewall.
 constexpr milliseconds kRefusalStands{1000}, kSilenceStands{30'000};
 
-// Hosts without a mapper. If there is no room, a host replaces the one that would be forgotten next.
+// Hosts without a mapper. If the table is full, a new host replaces the one that would be forgotten next.
 class Absent {
  public:
   static Absent& instance() {
@@ -104,7 +105,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   bool start() {
     // want_errors() makes the kernel report if no process has the port. The socket is not connected, since iwpmd
     // answers from the address that its host's routing chooses. An answer from another address is used if none comes
-    // from the address that was asked; its association, which is hard to guess, identifies it.
+    // from the address that was asked. Such an answer is trusted for its association, which is hard to guess.
     if (const int error = socket_.want_errors(); error != 0) return false;
     if (!fill_random(&message_.association, sizeof message_.association)) return false;
     send();
@@ -158,7 +159,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
     const in_port_t port = port_of(answer.called);
     answer.kind = PortMapperKind::acknowledgement;
     socket_.send(encode(answer).octets(), message_.caller, from);
-    // A mapper speaks for its own host only.
+    // A mapper may name ports only of its own host.
     const bool same = gid_of(generic(answer.called)) == gid_of(generic(message_.called));
     if (!same || port == 0) return end(number());
     log_event(LogLevel::info, "port mapper: RDMA port of %s is %s port %u", AddressText(message_.called).c_str(),

@@ -2,9 +2,9 @@
 // The calling side of the iWARP port mapper (port_mapper_format.h): it finds the TCP or UDP port of an RDMA listener on
 // another host.
 //
-// Most hosts have no mapper. Their kernel says so at once (ICMP port unreachable), and the caller uses the number as
-// the port. If there is no answer, for example because of a firewall, a query ends after kMapperPatience, and the host
-// is not asked again for a while, so that only the first of many calls waits.
+// Most hosts have no mapper. Their kernel says so at once (ICMP port unreachable), and the caller uses the RDMA port
+// number as the TCP or UDP port. If there is no answer, for example because of a firewall, a query ends after
+// kMapperPatience. This host is not asked again for a while, so that only the first of many calls waits.
 #pragma once
 
 #include <netinet/in.h>
@@ -20,7 +20,7 @@ namespace uiw::provider {
 
 constexpr std::chrono::milliseconds kMapperPatience{500};
 
-// A query in progress. Destroying this object ends the query, and its function is not called.
+// A query in progress. Destroying this object ends the query; `answered` is not called.
 class PortMapperQuery {
  public:
   virtual ~PortMapperQuery() = default;
@@ -28,7 +28,7 @@ class PortMapperQuery {
 
 // Asks for the port of the RDMA listener with this address and number, from the address of `source` unless that is a
 // wildcard. `answered` is called once, on the thread of CmLoop and without a lock held, with the port in network byte
-// order: the number itself, if no mapper knows better.
+// order. It is the number itself if no mapper names another port.
 //
 // Returns nullptr, and never calls `answered`, if the caller is to use the number as the port: the address is of this
 // host, its host was found to have no mapper lately, or a query cannot be made. Thread-safe; does not block. Throws

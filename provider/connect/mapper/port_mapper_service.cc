@@ -67,11 +67,11 @@ int take_port() {
   return fd;
 }
 
-// Finds listeners for callers of other hosts, at a limited rate: a look-up briefly occupies the processes that have the
-// names, which callers of this host need as well.
+// Finds listeners for callers on other hosts, at a limited rate: a look-up connects to the processes that have the
+// names, and callers on this host need them as well.
 class Directory {
  public:
-  // `busy` also if too many were looked up lately.
+  // As find_rdma_listener(). Returns `busy` also if too many were looked up lately.
   RdmaListener find(const sockaddr_storage& address, PortSpace space, std::uint16_t& port) {
     const CmLoop::Clock::time_point now = CmLoop::Clock::now();
     if (known_ && now - looked_up_ < kKnown && space_ == space &&
@@ -82,7 +82,7 @@ class Directory {
     refill(now);
     if (tokens_ == 0) return RdmaListener::busy;
     --tokens_;
-    if (!is_local_address(address).value_or(false)) return RdmaListener::busy;  // for example broadcast
+    if (!is_local_address(address).value_or(false)) return RdmaListener::busy;  // for example a broadcast address
     known_ = find_rdma_listener(address, port, space);
     if (*known_ == RdmaListener::busy) known_.reset();
     looked_up_ = now;
@@ -194,8 +194,8 @@ class Service final : public PortMapperMember,
               kPortMapperPort);
   }
 
-  // Turns a request into its answer. False if none is to be sent. A request whose `called` is not the address that the
-  // datagram was sent to is rejected, since it asks about another one.
+  // Turns a request into its answer. False if none is to be sent. A request is rejected if its `called` is not the
+  // address that the datagram was sent to.
   bool answer(PortMapperMessage& message, const sockaddr_storage& to) {
     const sockaddr_storage asked = plain_address(to);
     if (asked.ss_family != message.called.ss_family || gid_of(generic(asked)) != gid_of(generic(message.called))) {

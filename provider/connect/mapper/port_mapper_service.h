@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT
-// The answering side of the iWARP port mapper (port_mapper_format.h): callers of other hosts learn which TCP port an
-// RDMA listener of this host has.
+// The answering side of the iWARP port mapper (port_mapper_format.h): callers on other hosts learn which TCP or UDP
+// port an RDMA listener of this host has.
 //
-// One process of a network namespace answers for the listeners of all, which it finds as callers of this host do
-// (provider/connect/rdma_port.h). It holds UDP port 3935, and an abstract Unix name that tells the others that the
-// holder is one of them. When it ends, another one takes both. If the port belongs to another program, such as iwpmd,
-// which answers for adapters only, nobody answers for these listeners.
+// One process in a network namespace, the holder, answers for the listeners of all processes, which it finds as callers
+// on this host do (provider/connect/rdma_port.h). It has UDP port 3935 and an abstract Unix name, which tells other
+// processes that the port belongs to uiw. When the holder ends, another process takes both. If the port belongs to
+// another program, such as iwpmd, which answers for adapters only, nobody answers for uiw's listeners.
 //
-// The service keeps no state of those who ask; an answer is never longer than its request, and goes out from the
-// address that was asked.
+// The service keeps no state of callers. An answer is never longer than its request, and is sent from the address to
+// which the request was sent.
 #pragma once
 
 #include <memory>
 
 namespace uiw::provider {
 
-// The membership of this process in the service, which it joins to have its listeners found. It ends with the last
-// reference.
+// The membership of this process in the service, so that callers find its listeners. It ends with the last reference.
 class PortMapperMember {
  public:
   virtual ~PortMapperMember() = default;
@@ -24,8 +23,8 @@ class PortMapperMember {
   virtual void abandon() = 0;
 };
 
-// 0; EADDRINUSE if a program that is not one of uiw's has UDP port 3935; EMFILE or another errno. Thread-safe; waits at
-// most for some milliseconds. Throws std::bad_alloc.
+// Joins the service. 0; EADDRINUSE if a program that does not use uiw has UDP port 3935; EMFILE or another errno.
+// Thread-safe; waits at most for some milliseconds. Throws std::bad_alloc.
 int join_port_mapper(std::shared_ptr<PortMapperMember>& member);
 
 }  // namespace uiw::provider

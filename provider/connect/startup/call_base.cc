@@ -80,7 +80,7 @@ sockaddr_storage CallBase::remote_address() const {
   return remote_;
 }
 
-// Stops watching, since epoll would now report each arrival and only cost time.
+// Stops watching the socket, since epoll would report each later arrival to CmLoop, which has no use for it.
 void CallBase::connection_established() noexcept {
   unwatch_stream();
   note_established();
@@ -97,8 +97,8 @@ void CallBase::connection_ended() noexcept {
   CmLoop::instance().post(weak_from_this().lock());
 }
 
-// Does nothing for a manual connection, which reports nothing to the program, and for a Placeholder, which watches by
-// itself.
+// Does nothing for a manual connection, since its program gets no events, and for a Placeholder, which watches the
+// socket itself.
 int CallBase::watch_for_first_message() {
   if (own_.attempt || placeholder_) return 0;
   const int error = CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP | EPOLLET, weak_from_this());
@@ -110,8 +110,8 @@ void CallBase::unwatch_stream() {
   if (const int fd = watched_.exchange(-1); fd >= 0) CmLoop::instance().unwatch(fd);
 }
 
-// Makes the endpoint read what has arrived. If its stream is ending, the end is complete on return. False if no stream
-// has the socket.
+// Makes the endpoint read what has arrived. If the stream is ending, it has ended on return. False if no stream has the
+// socket.
 bool CallBase::hear_stream() {
   const ReadSection section;
   Attachable* qp;
@@ -174,8 +174,8 @@ mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
 CallParameters CallBase::parameters_of_peer() const {
   CallParameters parameters;
   const unsigned own_probes = probes(own_);
-  // A uiw peer has added its probes to its values. Another peer may allow fewer Reads than our probes need; if it
-  // allows any, the program may have one.
+  // A uiw peer has added the Reads for its probes to its values. Another peer may allow fewer Reads than our probes
+  // need. If it allows any, the program gets at least one.
   const auto depth = [&](unsigned value) -> unsigned {
     assume_held(mutex_);
     if (!said_.read_depths_known) return kMaxReadDepth;
@@ -244,7 +244,7 @@ int CallBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool in
   if (remote_completion(own_.attempt != nullptr)) attachment.completion = rdmap::Completion::remote;
   attachment.ord = own_.initiator_depth;
   attachment.ird = own_.responder_resources;
-  // If the peer has not said how many Reads it takes, ORD is that of the program, with no room for probes.
+  // If the peer has not said how many Reads it accepts, ORD is the program's value, without Reads for probes.
   const bool ird_known = said_.read_depths_known && said_.ird != mpa::kReadDepthNotNegotiated;
   if (!ird_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
   attachment.mulpdu = settings().values.mulpdu;

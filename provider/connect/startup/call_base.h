@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The common part of both sides of a start-up: the socket, the lock, the deadline, the step that gives the stream to
-// its queue pair, and the reports of its end.
+// The common part of both sides of a connection start-up: the socket, the lock, the deadline, the step that gives the
+// stream to its queue pair, and the report of the stream's end.
 //
-// Ownership: a call owns its socket until hand_over() gives it to the queue pair. From then on the stream keeps the
-// call alive until the stream ends; before that the consumer owns it. CmLoop keeps a weak reference.
+// Ownership: a call owns its socket until hand_over() gives the socket to the queue pair. Until then the consumer owns
+// the call; from then on the stream keeps the call alive until the stream ends. CmLoop keeps a weak reference.
 //
-// Order: if a peer acts on several connections in turn, the thread of CmLoop reports that in the same order, although
-// other threads read the streams. To do so, it watches the socket of a stream that rdma_cm has accepted, and reads the
-// first message itself. A request is reported after all events that were pending when it was read
-// (CmLoop::post_behind()). The end of a stream is reported by whichever thread sees it.
+// Order: if a peer establishes or closes several connections in turn, the thread of CmLoop reports these events in the
+// same order, although other threads read the streams. To do so, this thread watches the socket of a stream that
+// rdma_cm has accepted, and reads the first message itself. A request is reported after all events that were pending
+// when it was read (CmLoop::post_behind()). The end of a stream is reported by whichever thread sees it.
 //
 // Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread. The
 // functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag for
@@ -74,14 +74,15 @@ class CallBase : public Call,
 
   CallBase(TcpStream&& socket, State state);
 
-  // The socket is readable, or has connected, and no stream has it yet.
+  // Called when the socket is readable or has connected, and no stream has it yet.
   virtual void socket_ready(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) = 0;
   // To be called when the connection is established: frees what only the start-up needed.
   virtual void drop_startup() UIW_REQUIRES(mutex_) = 0;
   // Called when the start-up has failed.
   virtual void report_failure() UIW_EXCLUDES(mutex_) {}
 
-  // Runs a step; if it throws, the call fails with ENOMEM. Not analysed, since a step may release the lock.
+  // Runs a step; if the step throws, the call fails with ENOMEM. Without thread safety analysis, since a step may
+  // release the lock.
   template <typename Step>
   void without_exceptions(Step step) UIW_NO_THREAD_SAFETY_ANALYSIS {
     UniqueLock lock(mutex_);
@@ -92,7 +93,8 @@ class CallBase : public Call,
       if (state_ != State::attached && state_ != State::established) fail(lock, ENOMEM, nullptr);
     }
   }
-  // Calls an observer without the lock, as the last thing that a function does. Not analysed: the lock is the caller's.
+  // Calls an observer without the lock, as the last thing that a function does. Without thread safety analysis, since
+  // the lock belongs to the caller.
   template <typename Report>
   void unlock_and(UniqueLock<Mutex>& lock, Report report) UIW_REQUIRES(mutex_) UIW_NO_THREAD_SAFETY_ANALYSIS {
     lock.unlock();
@@ -103,27 +105,29 @@ class CallBase : public Call,
   // completions (RFC 5040 section 5.5).
   unsigned probes(const CallParameters& own) const UIW_REQUIRES(mutex_);
   mpa::Proposal proposal_of(const CallParameters& own) const UIW_REQUIRES(mutex_);
-  // The peer's start-up frame in the form that the consumer gets.
+  // What the peer's start-up frame says, as CallObserver gets it.
   CallParameters parameters_of_peer() const UIW_REQUIRES(mutex_);
   void remember_addresses() UIW_REQUIRES(mutex_);
   // Starts the deadline; replaces an earlier one. While the consumer decides on a request there is no deadline.
   void start_deadline() UIW_REQUIRES(mutex_);
   bool send_whole(const std::vector<std::byte>& octets) UIW_REQUIRES(mutex_);
 
-  // The endpoint for the stream: the queue pair with this number or, in the RoCE view with rdma_cm, if there is none, a
-  // Placeholder, which the call keeps. Null if there is no endpoint or its queue pair cannot have a stream now. The
-  // result is valid inside the ReadSection of the call. A later look-up may no longer find the queue pair.
+  // The endpoint for the stream: the queue pair with the number in `own`. If there is none, rdma_cm in the RoCE view
+  // gets a Placeholder, which the call keeps. Null if there is no endpoint, or if the queue pair cannot have a stream
+  // now. The result is valid inside the caller's ReadSection.
   Attachable* find_end(const CallParameters& own) UIW_REQUIRES(mutex_);
-  // The same endpoint again; null if it is gone.
+  // The endpoint that find_end() has found; null if it is gone.
   Attachable* end() const UIW_REQUIRES(mutex_);
   // Watches the socket of a stream of rdma_cm for the peer's first message; 0 or an errno. Throws std::bad_alloc. The
-  // called side calls this before it replies, since otherwise the caller might go on before that message is seen.
-  // unwatch_stream() stops watching; it is called while the socket is open.
+  // called side calls this before it replies. Otherwise the caller's message might arrive unseen, and the caller's next
+  // step would be reported first. unwatch_stream() stops watching; it is called while the socket is open.
   int watch_for_first_message() UIW_REQUIRES(mutex_);
   void unwatch_stream();
-  // The connection is established: by the first message, or, without a ready-to-receive message, by the reply.
+  // To be called when the connection is established: by the peer's first message or, if no ready-to-receive message was
+  // agreed on, by the reply.
   void note_established() noexcept;
-  // Gives the stream to its queue pair. 0, or an errno; then the socket is still here, unless attach() has taken it.
+  // Gives the stream to its queue pair. 0 or an errno. After a failure the socket is still in socket_, unless attach()
+  // has taken it.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings)
       UIW_REQUIRES(mutex_);
   // To be called when the connection is established: frees what only the start-up needed. Returns the parameters of the
@@ -154,7 +158,7 @@ class CallBase : public Call,
   std::optional<CmLoop::Clock::time_point> deadline_ UIW_GUARDED_BY(mutex_);
   int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;                 // of a stream that ends before it is established
   std::atomic<bool> stream_established_{false}, stream_over_{false};  // set by the stream, handled by run()
-  std::atomic<int> watched_{-1};  // the socket of the stream, while it is watched here
+  std::atomic<int> watched_{-1};  // the stream's socket while this call watches it, else -1
 };
 
 }  // namespace uiw::provider

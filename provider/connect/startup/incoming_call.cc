@@ -25,7 +25,7 @@ namespace uiw::provider {
 
 namespace {
 
-// The responder of RFC 5044 section 7.1. It uses the states awaiting_request and requested.
+// The responder of RFC 5044 section 7.1. Before hand_over() it is in the state awaiting_request or requested.
 class CalledEnd final : public CallBase, public IncomingCall {
  public:
   explicit CalledEnd(TcpStream&& socket) : CallBase(std::move(socket), State::awaiting_request) {}
@@ -79,8 +79,8 @@ class CalledEnd final : public CallBase, public IncomingCall {
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
-    // Memory is offered only if the caller sends first, since its first octets tell whether it has taken the memory.
-    // Without a ready-to-receive message the caller's program may wait for this end to send.
+    // Memory is offered only if the caller sends first, since the caller's first octets tell whether it has taken the
+    // memory. Without a ready-to-receive message the caller's program may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<SharedOffer> rings;
     if (!placeholder_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer(*qp);
@@ -91,8 +91,8 @@ class CalledEnd final : public CallBase, public IncomingCall {
     }
     // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
     if (!first_message) note_established();
-    // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket has room
-    // for all of it.
+    // From here on nothing needs memory. The reply is small and is the first thing sent, so it fits into the socket's
+    // buffer.
     if (!send_whole(reply_)) {
       unwatch_stream();
       state_ = State::over;
@@ -122,8 +122,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
 
  private:
   void socket_ready(UniqueLock<Mutex>& lock) override UIW_REQUIRES(mutex_) {
-    // Once the request has arrived, the consumer decides. If the caller hangs up meanwhile, that shows when the call is
-    // answered.
+    // Once the request has arrived, the consumer decides. If the caller hangs up meanwhile, accept() finds out.
     if (state_ == State::awaiting_request) read_request(lock);
   }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The called side of a start-up: a connection whose request has not arrived yet (RFC 5044 section 7.1, responder).
+// The called side of a connection start-up (RFC 5044 section 7.1, responder): a TCP connection whose MPA request has
+// not arrived yet.
 #pragma once
 
 #include <functional>
@@ -16,13 +17,13 @@ class IncomingCall {
   virtual const Call& connection() const = 0;
   // Reads what has arrived of the request. True once all of it is there, or the call has failed.
   virtual bool read() = 0;
-  // Whether the caller has sent anything so far, as far as it has been read.
+  // Whether any octet of the caller has been read.
   virtual bool is_begun() const = 0;
 };
 
-// The connection owns the socket from here on. Null if the socket cannot be watched. Later one of the two functions is
-// called once on the thread of CmLoop, if the connection still exists: `requested` when the request is complete,
-// `failed` if no valid request has arrived in time. All functions, this one too, are called on that thread.
+// Takes ownership of an accepted socket. Null if the socket cannot be watched. Later one of the two functions is called
+// once, if the call still exists: `requested` when the request is complete, `failed` if no valid request has arrived in
+// time. Everything here is called on the thread of CmLoop.
 std::shared_ptr<IncomingCall> take_call(
     TcpStream&& socket, std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> requested,
     std::function<void(const Call*)> failed);

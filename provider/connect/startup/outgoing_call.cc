@@ -31,7 +31,7 @@ namespace uiw::provider {
 
 namespace {
 
-// The initiator of RFC 5044 section 7.1. It uses the states connecting and awaiting_reply.
+// The initiator of RFC 5044 section 7.1. Before hand_over() it is in the state connecting or awaiting_reply.
 class OutgoingCall final : public CallBase {
  public:
   explicit OutgoingCall(TcpStream&& socket) : CallBase(std::move(socket), State::connecting) {}
@@ -74,7 +74,7 @@ class OutgoingCall final : public CallBase {
   }
 
   int connect_now() UIW_REQUIRES(mutex_) {
-    // Looked up for each attempt, since the listener may start meanwhile.
+    // Looks the port up for each attempt, since the listener may start meanwhile.
     if (!own_.attempt) {
       remote_ = called_;
       port_of(remote_) = listening_port(called_);
@@ -115,12 +115,12 @@ class OutgoingCall final : public CallBase {
     }
     state_ = State::connecting;
     int error = dial();
-    // Within a host TCP has connected by now, and a second connect() says so.
+    // Within a host TCP has connected by now. A second connect() confirms that and saves a turn of the loop.
     if (error == EINPROGRESS) error = dial();
     if (error == EADDRNOTAVAIL && leave_port()) return connect_tcp();
     if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
     if (error == 0 && send_request()) return CmLoop::instance().watch(socket_.fd(), kReadable, weak_from_this());
-    // This failure goes to the observer, as later ones do.
+    // Reports this failure to the observer, as for later failures, instead of returning it.
     call_error_ = error != 0 ? error : ECONNRESET;
     CmLoop::instance().post(shared_from_this());
     return 0;
@@ -135,8 +135,8 @@ class OutgoingCall final : public CallBase {
   }
 
   // Goes on from another local port. TCP keeps the addresses and ports of a connection for a minute after its end, so a
-  // port that the program has bound to may not be free. In the RoCE view that port is only a number of rdma_cm's, which
-  // is free at once, so TCP may use any port. False if this does not help.
+  // port that the program has bound to may not be free. In the RoCE view the program's port is only a number of
+  // rdma_cm, which is free at once, so TCP may use any port. False if no other port may be used, or it fails.
   bool leave_port() UIW_REQUIRES(mutex_) {
     if (own_.attempt || settings().values.transport != Transport::roce || std::exchange(left_port_, true)) return false;
     sockaddr_storage source{};
@@ -153,8 +153,8 @@ class OutgoingCall final : public CallBase {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
-    // A placeholder has no stream to share memory for. A manual connection need not be known as local, since its called
-    // end checks the owner of this one.
+    // A placeholder has no stream to share memory for. A manual connection asks for no presence, since its called end
+    // checks the owner of the caller's socket.
     if (!placeholder_) {
       rendezvous_ =
           RingRendezvous::listen(local_, remote_, {!proposal_.markers, !proposal_.crc && own_.attempt == nullptr});
@@ -165,9 +165,8 @@ class OutgoingCall final : public CallBase {
     return true;
   }
 
-  // Retries for a while if no process listens. In some programs both ends know a port beforehand (perftest -R, qperf),
-  // and one end calls when the other is about to listen: they rely on the time that an adapter needs to connect. Manual
-  // connections retry by themselves.
+  // Retries for a while if no process listens. Some programs (perftest -R, qperf) call when the other end is only about
+  // to listen: they rely on the time that an adapter needs to connect. Manual connections retry by themselves.
   void not_reached(UniqueLock<Mutex>& lock, int error) UIW_REQUIRES(mutex_) {
     if (state_ != State::connecting) return;
     if (error != ECONNREFUSED || own_.attempt || ++refused_ >= kCalls) return fail(lock, error, nullptr);
@@ -203,7 +202,7 @@ class OutgoingCall final : public CallBase {
       case StartupFrame::Result::invalid: return fail(lock, EPROTO, nullptr);
       case StartupFrame::Result::frame: break;
     }
-    // A manual connection stays with revision 2, so whoever answers with another one is not its peer.
+    // A manual connection uses only revision 2, so an end that answers with another revision is not its peer.
     if (own_.attempt && frame_.header().revision != revision_) return fail(lock, EPROTO, nullptr);
     mpa::Agreement agreement;
     switch (mpa::read_reply(proposal_, frame_.header(), frame_.private_data(), said_, agreement)) {
@@ -254,21 +253,21 @@ class OutgoingCall final : public CallBase {
     if (const int error = connect_tcp(); error != 0) fail(lock, error, nullptr);
   }
 
-  // Tells the peer by a Terminate why there is no connection (RFC 6581 section 8). The program gets `why`.
+  // Tells the peer by a Terminate message why there is no connection (RFC 6581 section 8). The observer gets `why`.
   void refuse(UniqueLock<Mutex>& lock, mpa::MpaError error, const mpa::Agreement& agreement, int why = EPROTO)
       UIW_REQUIRES(mutex_) {
     if (socket_.is_open()) {
       send_terminate(error, agreement);
       CmLoop::instance().unwatch(socket_.fd());
-      // Octets may follow the reply. If they were unread at the close, TCP would send a reset, and the peer could lose
-      // the Terminate.
+      // Octets may follow the reply. If they were still unread at the close, TCP would send a reset, and the peer could
+      // lose the Terminate.
       linger_and_close_rejected(std::move(socket_));
     }
     fail(lock, why, nullptr);
   }
 
-  // The queue pair cannot take the stream. The peer of a manual connection is not told, since this end may call it
-  // again.
+  // Called when the queue pair cannot take the stream. Does not tell the peer of a manual connection, since this end
+  // may call it again.
   void give_up(UniqueLock<Mutex>& lock, int error, const mpa::Agreement& agreement) UIW_REQUIRES(mutex_) {
     if (own_.attempt) return fail(lock, error, nullptr);
     refuse(lock, mpa::MpaError::local_catastrophic, agreement, error);
@@ -306,7 +305,7 @@ class OutgoingCall final : public CallBase {
 int connect(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
             std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& connection) {
   TcpStream owned(socket);
-  // Without the thread the observer would never be called.
+  // Fails here if the thread cannot be started, since the observer would never be called.
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   auto made = std::make_shared<OutgoingCall>(std::move(owned));
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The calling side of a start-up: TCP connect, MPA Request, and the evaluation of the reply (RFC 5044 section 7.1,
-// initiator; RFC 6581).
+// The calling side of a connection start-up: TCP connect, MPA Request, and the evaluation of the reply (RFC 5044
+// section 7.1, initiator; RFC 6581).
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@ namespace uiw::provider {
 
 // Calls `remote` from a socket of bind_socket(); the call owns the socket from here on, also after a failure. `tos` is
 // set as IP_TOS or IPV6_TCLASS unless it is negative. Thread-safe; does not block: the observer is called with the
-// result. 0 or an errno: EINVAL if the queue pair cannot be connected now, or that of CmLoop::start().
+// result. 0 or an errno: EINVAL if the queue pair cannot be connected now, or an errno of CmLoop::start().
 int connect(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
             std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& connection);
 

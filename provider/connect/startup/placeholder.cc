@@ -42,8 +42,8 @@ void Placeholder::confirm() {
   const LockGuard lock(mutex_);
   if (!owner_ || !initiator_ || std::exchange(confirmed_, true)) return;
   if (agreement_.rtr == mpa::ReadyToReceive::none) return;
-  // An RDMA Write of no octets, whose STag and offset mean nothing (RFC 6581 section 9.2). It is the first thing that
-  // is sent after the request, so the socket has room for all of it.
+  // An RDMA Write of no octets, whose STag and offset mean nothing (RFC 6581 section 9.2). Only the request was sent
+  // before, so the message fits into the socket's buffer.
   std::array<std::byte, ddp::kTaggedHeaderSize> header;
   encode(ddp::TaggedHeader{true, rdmap::control_of(rdmap::Opcode::write), {}, 0}, header.data());
   mpa::Batch batch;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The placeholder endpoint of an rdma_cm connection that has no RC queue pair. The program passes the number of a queue
-// pair for datagrams, or a number without a queue pair. It wants only the events and the private data of the connection
-// manager, in order to connect queue pairs without rdma_cm afterwards. UCX does that. InfiniBand allows it, since there
-// the messages of the connection manager do not pass through the connection.
+// The endpoint of an rdma_cm connection that has no connected queue pair. The program (UCX, for example) passes the
+// number of a queue pair for datagrams, or a number without a queue pair: it wants only the events and the private data
+// of rdma_cm, in order to connect queue pairs manually afterwards. InfiniBand allows this, since its CM messages do not
+// pass through the connection.
 //
-// The TCP connection stays open without an RDMAP stream, and tells when the peer leaves. The caller sends the
-// ready-to-receive message (RFC 6581 section 9) when its program confirms the reply. This message establishes the
+// The TCP connection stays open without an RDMAP stream, so that each end sees when the other closes. The caller sends
+// the ready-to-receive message (RFC 6581 section 9) when its program confirms the reply. This message establishes the
 // called side, as an RTU does on InfiniBand. It is never an RDMA Read, since a placeholder cannot answer one
-// (Proposal::read_as_rtr). Anything else that arrives resets the connection, since it is for no queue pair.
+// (Proposal::read_as_rtr). If anything else arrives, the connection is reset, since no queue pair could receive it.
 //
-// Thread-safe. attach() is called once. The owner is told of the end once, and not kept alive after it.
+// Thread-safe. attach() is called once. The owner is told once that the connection has ended, and is not kept alive
+// afterwards.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +43,12 @@ class Placeholder final : public Attachable,
   bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
   void restart_retry_timer() override {}
 
-  // The calling side: sends the ready-to-receive message if one was agreed on and it was not sent yet.
+  // On the calling side: sends the ready-to-receive message if one was agreed on and was not sent yet.
   void confirm();
 
-  // The peer has sent something, or has left.
+  // Called when the peer has sent something or has closed.
   void ready(std::uint32_t epoll_events) override;
-  // The peer has not closed in time.
+  // Called when the peer has not closed in time.
   void run() override;
 
  private:

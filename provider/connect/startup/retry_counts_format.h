@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The retry counts of rdma_connect and rdma_accept in the RoCE view. InfiniBand's REQ and REP have fields for them, but
-// MPA's frames have none. So counts other than the defaults follow the private data of the consumer, after a key.
-// Encoding and decoding stand side by side. Only uiw writes them, and it removes them from what it receives.
+// MPA's frames have none. So counts other than the defaults are appended to the private data of the consumer, behind a
+// key. A receiving uiw removes them again. Encoding and decoding stand side by side.
 #pragma once
 
 #include <cstddef>

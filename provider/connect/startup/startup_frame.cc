@@ -36,7 +36,7 @@ StartupFrame::Result StartupFrame::take(TcpStream& socket, MutableOctets to) {
   return Result::frame;
 }
 
-// Whether the first octets can be those of a start-up frame, so that callers of other protocols are refused at once.
+// Whether the first octets can belong to a start-up frame. If not, the call is refused before a whole header arrives.
 bool StartupFrame::plausible() const {
   const auto matches = [&](std::string_view key) {
     return std::memcmp(key_.data(), key.data(), std::min(size_, key.size())) == 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads one MPA start-up frame (RFC 5044 section 7.1) from a socket.
 //
-// It reads no further than the end of the frame: the octets behind it belong to the stream. Not thread-safe.
+// Reads no further than the end of the frame, since the octets behind the frame belong to the stream. Not thread-safe.
 #pragma once
 
 #include <array>
