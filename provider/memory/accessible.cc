@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Three questions to the kernel, the cheapest one first:
+// Three ways to ask the kernel whether memory is accessible, the cheapest one first:
 //
 // MADV_POPULATE_READ and _WRITE (Linux 5.14) take a microsecond, and a third of one for each page. They fault pages in,
 // so they are used for small ranges only.

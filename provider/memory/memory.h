@@ -28,8 +28,8 @@ class Context;
 using DeviceFile = std::uint64_t;
 inline constexpr DeviceFile kNoDeviceFile = 0;
 
-// A protection domain: it says which queue pairs may use which memory. The plugin refuses its destruction with EBUSY
-// while in_use(). It keeps its context.
+// A protection domain: it says which queue pairs may use which memory. It is an owner of its context. The plugin
+// refuses its destruction with EBUSY while in_use().
 class Pd : public std::enable_shared_from_this<Pd> {
  public:
   // Creates a domain that several contexts can own. If the last owner releases it while in_use(), it is never deleted.
