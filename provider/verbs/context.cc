@@ -144,7 +144,8 @@ void Context::heard_link(bool active) {
   if (std::exchange(told_active_, active) != active) report_port(active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
-// One event for each entry that comes or goes, in the RoCE view (core/cache.c); iWARP adapters have no such table.
+// In the RoCE view, reports one event for each GID that has come or gone, as the kernel does (core/cache.c). iWARP
+// adapters have no such table.
 void Context::heard_addresses(std::vector<Gid> present) {
   const auto missing_in = [](const std::vector<Gid>& some, const std::vector<Gid>& others) {
     return std::count_if(some.begin(), some.end(),

@@ -64,7 +64,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void lock_view() UIW_ACQUIRE(look_mutex_) { look_mutex_.lock(); }
   void unlock_view() UIW_RELEASE(look_mutex_) { look_mutex_.unlock(); }
 
-  // Counts one more object of this kind; false if there are as many as the device has. See Share.
+  // Counts one more object of this kind; false if there are as many as the device allows. See Share.
   UIW_API bool take(Limited kind);
   void give_back(Limited kind) { objects(kind).fetch_sub(1, std::memory_order_relaxed); }
 

@@ -11,17 +11,17 @@
 
 namespace uiw::provider {
 
-// 0 is no file.
+// The file of a context with this command descriptor; 0 if it has none.
 DeviceFile device_file(int command_fd);
 
-// Tells how device_file() finds the file of a descriptor; without it no descriptor has one.
+// Sets the function by which device_file() finds the file of a descriptor; without it no descriptor has a file.
 void set_device_files(DeviceFile (*file_of)(int command_fd));
 
 // The descriptor of async events of the context with this command descriptor; -1 if there is no such context.
 int async_descriptor_of(int command_fd);
 
-// The object with this handle (handle()) that a context on the file has made, with a share in its ownership; null if
-// there is none. The caller may use it as its owner does, and not at the same time.
+// The object with this handle (listed_number()) that a context on the file has made, with a share in its ownership;
+// null if there is none. The caller may use the object as its owner does, but not while the owner uses it.
 UIW_API std::shared_ptr<Pd> find_pd(DeviceFile file, std::uint32_t handle);
 UIW_API std::shared_ptr<Mr> find_mr(DeviceFile file, std::uint32_t handle);
 UIW_API std::shared_ptr<Dm> find_dm(DeviceFile file, std::uint32_t handle);

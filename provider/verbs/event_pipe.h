@@ -43,7 +43,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
 
    private:
     friend class EventPipe;
-    Line home_;  // its one node, while no event waits
+    Line home_;  // contains the slot's node while no event waits
     Line::iterator event_;
   };
 
@@ -54,8 +54,8 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   EventPipe& operator=(const EventPipe&) = delete;
 
   int read_fd() const { return read_fd_; }
-  // A descriptor of this object's own for the same end, to wait for events and read them in the program's place. -1 if
-  // `fd` is another file by now, or the pipe is not this process's.
+  // This object's duplicate of the program's read end `fd`, to wait for events and read them in the program's place. -1
+  // if `fd` is another file by now, or the pipe is not this process's.
   int own_read_fd(int fd) const;
   // Reads from a pipe without blocking, although its read end is shared with the program and may be in blocking mode.
   // The number of octets, or -1 with errno. No cancellation point.
@@ -118,7 +118,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   const ino_t pipe_;
   const std::unique_ptr<std::byte[]> taken_ UIW_GUARDED_BY(mutex_);  // room for everything in the pipe, for take_back()
   std::atomic<unsigned> generation_;               // the fork generation in which the pipe became this process's
-  EventPipe *before_ = nullptr, *next_ = nullptr;  // of all pipes
+  EventPipe *before_ = nullptr, *next_ = nullptr;  // in the list of all pipes
 
   Mutex mutex_;
   // The thread for which an event is to be kept, the event's size, and the event itself if `keeps_`.

@@ -52,7 +52,7 @@ void report_to(Context& context, ibv_event_type type) {
   });
 }
 
-// On the thread "uiw-cm".
+// Called on the thread "uiw-cm".
 void act_everywhere(const FaultRule& rule) {
   const auto type = static_cast<ibv_event_type>(rule.value);
   if (rule.kind == FaultKind::event && !is_of_queue_pair(type)) {

@@ -43,7 +43,7 @@ Contexts& contexts() {
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
 // The hooks of the fork in progress; there is one fork at a time.
 const ForkHooks* hooks = nullptr;
-bool leaves = false;  // whether a child could inherit something of the layers above
+bool leaves = false;  // whether the layers above have something that a child could inherit
 
 // The lists of listed.h as types, for for_listed(). For the locks see before_fork().
 template <typename Object>

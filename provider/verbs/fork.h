@@ -12,7 +12,7 @@
 //     STags, libnl, and those of the layers above) are locked over the fork, in a fixed order.
 //   * Objects use Mutex (base/mutex.h), which the child can take even if another thread held it.
 //   * Static objects are created when the library is loaded, or with an atomic exchange. Static variables of functions
-//     are used once when it is loaded, so that the child does not find their guard locked.
+//     are used once at that time, so that the child does not find their guard locked.
 #pragma once
 
 #include <functional>

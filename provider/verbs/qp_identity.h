@@ -16,7 +16,7 @@ class Context;
 class Pd;
 
 // The object shares ownership of the context. Domain, completion queues and the program's `handle` must remain live as
-// long as it.
+// long as the object.
 struct QpIdentity {
   QpIdentity(Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program, ibv_qp_type of_type);
 
@@ -32,7 +32,8 @@ struct QpIdentity {
   std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
 
   bool is_reliable() const { return type == IBV_QPT_RC; }
-  // Changes the state from `from`. False if it has changed meanwhile (a stream has ended and has set ERR).
+  // Changes the state from `from` to `to`. False if another thread has changed it meanwhile (to ERR, when a stream
+  // ended).
   bool step(ibv_qp_state from, ibv_qp_state to) { return state.compare_exchange_strong(from, to) || from == to; }
   void report(ibv_event_type which);
   // A queue pair counts as a user of its domain and its completion queues.

@@ -73,14 +73,14 @@ class QueuePair : public Numbered {
   virtual void address_last(const ibv_ah* /*handle*/, std::uint32_t /*number*/, std::uint32_t /*qkey*/) {}
   virtual int end_batch() = 0;  // 0, or an errno if nothing of the batch is posted
   virtual void abort_batch() = 0;
-  // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams do that.
+  // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams support these calls.
   virtual int attach_group(const Gid&) { return EINVAL; }
   virtual int detach_group(const Gid&) { return EINVAL; }
-  // Whether it is attached to a group; then it cannot be destroyed.
+  // Whether the queue pair is attached to a group, and therefore cannot be destroyed.
   virtual bool is_attached() const { return false; }
 
-  // Fills in what others may know of the queue pair, all but its number and device, and adds to `traffic` what its
-  // connection has sent and received. Takes the sender's lock.
+  // Fills in what the inventory shows of the queue pair, except for its number and device, and adds to `traffic` what
+  // its connection has sent and received. Takes the sender's lock.
   virtual void show(ShownQp& shown, PortCounts& traffic) = 0;
 
   // To be called when a completion queue of this queue pair has overrun.
@@ -104,10 +104,10 @@ class QueuePair : public Numbered {
     // Waits until no other thread has a batch open, releasing the sender's lock meanwhile. False if the calling thread
     // has one open.
     bool await_end(Lock& lock) { return !open_.load(std::memory_order_relaxed) || await_slowly(lock); }
-    // `refused`: the errno of posts in this state, or 0. False if the calling thread has a batch open; then none of the
-    // requests in it is posted.
+    // Opens a batch. `refused`: the errno with which the state of the queue pair refuses posts, or 0. False if the
+    // calling thread has a batch open already; none of the requests in that batch is posted.
     bool begin(Lock& lock, int refused);
-    // With the sender's lock.
+    // Called with the sender's lock held.
     void end();
 
     // Used by the thread that builds the batch.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Shared receive queues (Verbs draft section 6.3): many queue pairs take their receives from one queue.
 //
-// A queue pair that finds no receive waits in line, and its stream pauses (section 13.2). Receives that are posted then
-// are promised to the queue pairs in line, one each, in order. Nobody else takes a promised receive, and a queue pair
-// that needs another one goes to the end of the line. So no queue pair starves, however busy the others are.
+// A queue pair that finds no receive waits in line, and its stream pauses (Verbs draft section 13.2). Receives that are
+// posted meanwhile are promised to the queue pairs in line, one each, in order. No other queue pair takes a promised
+// receive, and a queue pair that needs another one goes to the end of the line. So no queue pair starves, however busy
+// the others are.
 //
 // Thread-safe. The queue's lock may be taken while locks of a queue pair are held, and not the other way round. An Srq
 // must remain live as long as queue pairs use it.
@@ -44,7 +45,7 @@ class Srq {
   UIW_API int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM if there is no memory for the new size
   UIW_API void query(ibv_srq_attr& attributes);
 
-  // See QueuePair.
+  // As the functions of QueuePair with these names.
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 

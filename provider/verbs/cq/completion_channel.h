@@ -32,11 +32,11 @@ std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Cont
 // Returns the number of octets, or a negative errno: -EINTR if a signal handler has run; -EAGAIN if the caller is to
 // make the program's own call. A cancellation point.
 ssize_t read_completion_event(int fd, void* to, std::size_t size);
-// The same for epoll_pwait() and ppoll() with a channel among their descriptors. They return the result of that call,
-// or a negative errno as above.
+// As read_completion_event(), for epoll_pwait() and ppoll() with a channel among their descriptors. They return the
+// result of that system call, or a negative errno as above.
 int wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask);
 int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* timeout, const sigset_t* mask);
-inline constexpr std::size_t kMostPolled = 64;  // with more, -EAGAIN
+inline constexpr std::size_t kMostPolled = 64;  // with more descriptors wait_in_poll() returns -EAGAIN
 
 // The program has closed this descriptor (the descriptor itself is already closed or is about to be).
 void forget_completion_channel(int fd);

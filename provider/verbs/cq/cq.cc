@@ -223,8 +223,8 @@ void Cq::push(const ibv_wc& completion, bool solicited) {
   if (lost) overrun(first);
 }
 
-// The queue pairs that complete to this queue enter ERR (Verbs draft section 8.3.3, figure 24); others do not (section
-// 5.3.1). The thread that pushes holds locks of a queue pair, so another thread does it.
+// The queue pairs that complete to this queue enter ERR, and no others (Verbs draft sections 8.3.3, figure 24, and
+// 5.3.1). The thread that pushes holds locks of a queue pair, so another thread moves them to ERR.
 void Cq::overrun(bool first) {
   if (first) {
     ibv_async_event event{};
@@ -242,7 +242,7 @@ void Cq::overrun(bool first) {
     });
     if (error != 0) failing_->store(false);  // there is no thread; the next lost completion tries again
   } catch (const std::exception&) {
-    failing_->store(false);  // there is no memory; likewise
+    failing_->store(false);  // there is no memory; the next lost completion tries again
   }
 }
 

@@ -83,7 +83,7 @@ class Cq {
 
   // Drops the completions of this queue pair that were not polled (Verbs draft section 6.1.4 allows it). The queue pair
   // is being destroyed or reset, and a completion polled later would be taken for one of the next use of its number. No
-  // completion of it may be pushed meanwhile.
+  // completion of this queue pair may be pushed meanwhile.
   void forget(std::uint32_t qp_number);
 
   // See Qp::inherited(): in the child of a fork the copy is not destroyed but left as it is.
@@ -105,7 +105,7 @@ class Cq {
   // The number of async events about this queue that were written to the context's pipe.
   unsigned async_events_reported() const { return async_events_.load(); }
 
-  // Of the completion channel, or ChannelSets::kNone.
+  // The number of the completion channel, or ChannelSets::kNone.
   int channel_number() const { return channel_number_; }
   const Context& context() const { return *context_; }
   std::uint32_t listed_number() const { return listed_.number(); }
@@ -120,7 +120,7 @@ class Cq {
   friend class SuppressedNotifications;
 
   // The consumer's lock. It is not needed where the program uses the queue in one thread only, nor where this thread
-  // has it already: it may destroy or reset a queue pair, or resize the queue, between its begin_poll() and end_poll().
+  // has it already: between begin_poll() and end_poll() it may destroy or reset a queue pair, or resize the queue.
   class UIW_SCOPED_CAPABILITY ConsumerLock {
    public:
     ConsumerLock(Cq& cq, bool needed) UIW_ACQUIRE(cq.consumer_) : cq_(cq), needed_(needed) {
@@ -165,7 +165,7 @@ class Cq {
   const std::shared_ptr<Context> context_;
   const unsigned generation_;
   const Options options_;
-  // These change under both locks.
+  // The next three members change under both locks.
   std::atomic<std::uint64_t> capacity_;
   Ring<ibv_wc> ring_;
   Ring<Stamp> stamps_;

@@ -29,7 +29,7 @@ class CqTimer final : public CmLoop::Handler, public std::enable_shared_from_thi
  private:
   CqTimer(Cq& cq, int fd) : fd_(fd), cq_(&cq) {}
   const int fd_;
-  Mutex mutex_;  // held during the call of the queue, so taken before its locks
+  Mutex mutex_;  // held while the queue is called, so taken before the queue's locks
   Cq* cq_ UIW_GUARDED_BY(mutex_);
 };
 

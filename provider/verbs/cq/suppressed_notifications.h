@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // While an event of a queue pair's socket is handled, the resulting completions can be polled but cause no event of
 // their completion queue. So a sleeping program is woken only after the answers to the peer are sent: an adapter
-// acknowledges a message before its program can know of it, so the program's next message must not come first.
+// acknowledges a message before its program can know of it, so the program's next message must not overtake the answer.
 //
 // This affects only completions pushed by the thread that handles the event. Other threads handle events of other queue
 // pairs at the same time; if theirs counted, too, there might never be a moment for the event of the completion queue.

@@ -72,8 +72,8 @@ class DatagramQp final : public QueuePair, public DatagramTarget {
   DatagramSender sender_;
   std::shared_ptr<DatagramPort> port_;
   mutable Mutex groups_mutex_;
-  std::vector<Gid> groups_ UIW_GUARDED_BY(groups_mutex_);                  // that it is attached to
-  std::shared_ptr<DatagramPort> multicast_ UIW_GUARDED_BY(groups_mutex_);  // if there are any
+  std::vector<Gid> groups_ UIW_GUARDED_BY(groups_mutex_);                  // groups of attach_group()
+  std::shared_ptr<DatagramPort> multicast_ UIW_GUARDED_BY(groups_mutex_);  // made by the first attach_group()
 };
 
 }  // namespace uiw::provider

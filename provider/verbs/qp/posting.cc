@@ -139,8 +139,8 @@ void Qp::carry_out_local() {
   if (!connection_.carries_work()) carry_out_local(lock);
 }
 
-// There is no stream yet, or its peer has left. Local work is carried out all the same, once it is the oldest. Releases
-// the lock.
+// Called if there is no stream yet, or its peer has left: carries out local work, which needs no stream, once it is the
+// oldest. Releases the lock.
 void Qp::carry_out_local(Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   const ibv_qp_state state = qp_.state.load();
   if ((state != IBV_QPS_RTS && state != IBV_QPS_RTR) || queues_.carry_out_local()) return lock.unlock();
@@ -167,7 +167,7 @@ void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_NO_TH
   }
 }
 
-// The call that posted has also looked at what has arrived. This time is not a pause of the program.
+// The call that posted has also looked at what has arrived. The time for that does not count as a pause.
 void Qp::note_return_to_program() {
   const LockGuard lock(connection_.locks.send);
   connection_.note_return_to_program(raw_clock());

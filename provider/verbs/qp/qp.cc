@@ -55,7 +55,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   {
-    // The traffic that others see must not vanish before it is counted elsewhere.
+    // Counted before the queue pair is hidden, so that its traffic does not vanish from the port's counters meanwhile.
     const LockGuard lock(connection_.locks.send);
     connection_.count_traffic(false);
   }
@@ -65,8 +65,8 @@ void Qp::stop() {
     const LockGuard lock(connection_.locks.receive);
     connection_.leave();
     manual_ = false;
-    // A thread that sets a connection up may have found the queue pair before it was hidden. The engine would drive it
-    // again after remove() if it were attached then.
+    // A thread that sets a connection up may have found the queue pair before it was hidden. If that thread attached
+    // the connection after remove(), the engine would drive the queue pair again.
     stopped_ = true;
   }
   manual::stop(number());

@@ -25,8 +25,8 @@ namespace uiw::provider {
 class Context;
 
 // The number of the peer queue pair that rdma_cm reports to a program that makes the steps itself, as on RoCE. No queue
-// pair has this number (provider/connect/qp_table.cc): it is the connection manager that connects, and the step to RTR
-// connects nothing.
+// pair has this number (provider/connect/qp_table.cc): the connection manager connects, and the step to RTR connects
+// nothing.
 constexpr std::uint32_t kManagedQpNumber = 1;
 
 constexpr std::uint32_t kPsnMask = 0xFFFFFF;
@@ -50,9 +50,9 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 // adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
 int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
 
-// The same by the rules of iWARP adapters. They require no attribute, since rdma_cm sets none; but a step that names
-// the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the queue pair has a
-// stream; unless `manual`, it cannot step to RTS before.
+// As check_step(), by the rules of iWARP adapters. They require no attribute, since rdma_cm sets none; but a step that
+// names the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the queue pair
+// has a stream; without one it can step to RTS only if `manual`.
 int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
                     bool connected);
 

@@ -85,7 +85,7 @@ std::shared_ptr<manual::Attempt> Qp::attempt() {
   return attempt_;
 }
 
-// `offer`: the memory that the octets are to go through.
+// Takes the shared memory of `offer` into use for the connection's octets. 0 or an errno.
 int Qp::share(SharedOffer& offer) {
   try {
     return connection_.share(std::move(offer));

@@ -201,7 +201,7 @@ rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Bind
   if (refused == ddp::WindowError::none) return rdmap::Status::success;
   if (qp_.context->device().transport == Transport::roce) return rdmap::Status::window_bind;
   switch (refused) {
-    case ddp::WindowError::deallocated: return rdmap::Status::local_operation;  // section 7.8
+    case ddp::WindowError::deallocated: return rdmap::Status::local_operation;  // Verbs draft section 7.8
     default: return rdmap::Status::local_protection;
   }
 }

@@ -66,7 +66,7 @@ class WorkQueues final : public ConnectionWork {
   bool next_receive(rdmap::ReceiveBuffer& buffer) override;
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                         const rdmap::ReceiveHost::Message& message) override;
-  // As above, for a completion that the caller has filled in except for the number of the queue pair.
+  // Completes a receive by this completion, which the caller has filled in except for the number of the queue pair.
   void receive_complete(ibv_wc& completion, bool solicited);
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
   void await_no_receive() override { leave_shared(); }
