@@ -28,7 +28,7 @@ inline int with_errno(int error) {
   return error;
 }
 
-// The same for functions that may throw.
+// As with_errno(), for functions that may throw.
 template <typename Function>
 int errno_of(Function function) {
   try {

@@ -104,7 +104,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
-  // libibverbs has cleared the rest of what it wants; before release 49 the structure ends here.
+  // Before release 49 the structure ends here. libibverbs of later releases has cleared the rest of it.
   constexpr std::size_t kSize39 = offsetof(ibv_port_attr, port_cap_flags2) + sizeof attributes->port_cap_flags2;
   ibv_port_attr all = {};
   const int error = errno_of([&] { return context_of(context)->rnic->query_port(port, all); });
@@ -154,7 +154,7 @@ void wr_abort(ibv_qp_ex* qp) {
   of(qp)->rnic->abort_batch();
 }
 
-// Fails where a fault is injected into ibv_post_send(), since this posts, too.
+// Fails where a fault is injected into ibv_post_send(), since ibv_wr_complete() posts, too.
 int faulty_wr_complete(ibv_qp_ex* qp) {
   const int error = rnic::fault_of_call("post_send");
   if (error == 0) return wr_complete(qp);

@@ -52,8 +52,8 @@ struct LoggedOperation<name, function> {
   }
 };
 
-// The same for an operation of the data path that takes a list of requests. Nothing is logged, and libibverbs gets it
-// only in a process with injected faults.
+// As LoggedOperation, for an operation of the data path that takes a list of requests. Logs nothing. libibverbs gets
+// this function only in a process with injected faults.
 template <OperationName name, auto function>
 struct FaultyPosting;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The private ABI between libibverbs and its providers, as far as this plugin uses it; rdma-core does not install it.
 //
-// UIW_PABI selects the ABI; releases.def lists them. From one to the next the table of operations grows. Two structures
-// of the public header that are part of private ones also grow: verbs_context at its beginning, ibv_qp_ex at its end.
-// The table and these structures may also grow within one PABI. The installed header is that of one release, so the
-// offsets of the members around these structures are computed here. The layouts are those of the ABI; members that this
-// plugin does not use are declared as padding.
+// UIW_PABI selects the ABI; releases.def lists all ABIs. The table of operations grows from each ABI to the next. Two
+// structures of the public header that are part of private ones also grow: verbs_context at its beginning, ibv_qp_ex at
+// its end. The table and these structures may also grow within one PABI. The installed header is that of one release,
+// so the offsets of the members around these structures are computed here. The layouts are those of the ABI; members
+// that this plugin does not use are declared as padding.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -66,7 +66,7 @@ int destroy_ah(ibv_ah* ah) {
   return 0;
 }
 
-// On RoCE a group is its GID alone.
+// The LID is ignored: on RoCE a group is known by its GID alone.
 int attach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
   if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
   return errno_of([&] { return of(qp)->rnic->attach_group(as_gid(*group)); });

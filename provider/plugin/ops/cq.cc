@@ -54,7 +54,7 @@ void offer_reads(ibv_cq_ex& cq, const rnic::Cq::Options& options) {
   cq.read_opcode = read_opcode;
   cq.read_vendor_err = read_vendor_err;
   cq.read_wc_flags = read_wc_flags;
-  // These are always available, requested or not.
+  // The program may call these, whether it has requested them or not.
   cq.read_byte_len = read_byte_len;
   cq.read_imm_data = read_imm_data;
   cq.read_qp_num = read_qp_num;

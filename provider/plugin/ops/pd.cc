@@ -66,7 +66,7 @@ int dealloc_td(ibv_td* td) {
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
   // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC of release 65 is a hint for devices whose DMA does not reach
-  // the memory of a confidential guest. Ours reach all of it.
+  // the memory of a confidential guest. Devices of uiw reach all of this memory.
   constexpr std::uint32_t kAllowUnprotected = 1 << 2;
   constexpr std::uint32_t kKnown =
       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | kAllowUnprotected;

@@ -7,13 +7,13 @@
 
 namespace uiw::plugin {
 
-// "Device managed flow steering isn't currently supported".
+// The manual page says of ENXIO: "Device managed flow steering isn't currently supported".
 ibv_flow* create_flow(ibv_qp*, ibv_flow_attr*) {
   errno = ENXIO;
   return nullptr;
 }
 
-// No valid flow exists.
+// EINVAL, since there can be no valid flow.
 int destroy_flow(ibv_flow*) { return with_errno(EINVAL); }
 
 }  // namespace uiw::plugin
