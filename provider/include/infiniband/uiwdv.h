@@ -59,11 +59,11 @@ struct uiwdv_qp_attr {
   uint32_t flags;        /* of enum uiwdv_qp_flags */
   uint32_t mpa_revision; /* 1 or 2 */
   uint32_t ord;          /* reads and atomic operations that may be outstanding, from this end */
-  uint32_t ird;          /* the same, from the other end */
+  uint32_t ird;          /* reads and atomic operations that may be outstanding, from the peer */
   uint32_t mulpdu;       /* octets, headers included, of the largest DDP segment sent */
 };
 
-/* As uiwdv_query_device(). ENOTCONN for a queue pair that has not been connected. */
+/* `size` is used as by uiwdv_query_device(). ENOTCONN for a queue pair that has not been connected. */
 int uiwdv_query_qp(struct ibv_qp* qp, struct uiwdv_qp_attr* attr, size_t size);
 
 /*
@@ -104,8 +104,8 @@ int uiwdv_wr_imm8(struct ibv_qp_ex* qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 int uiwdv_wc_imm8(struct ibv_cq* cq, const struct ibv_wc* wc, uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
- * The same for the completion to which ibv_start_poll() or ibv_next_poll() has moved. EINVAL also if the queue was
- * created without IBV_WC_EX_WITH_IMM or IBV_WC_EX_WITH_SRC_QP.
+ * As uiwdv_wc_imm8(), for the completion to which ibv_start_poll() or ibv_next_poll() has moved. EINVAL also if the
+ * queue was created without IBV_WC_EX_WITH_IMM or IBV_WC_EX_WITH_SRC_QP.
  */
 int uiwdv_wc_read_imm8(struct ibv_cq_ex* cq, uint8_t imm[UIWDV_IMM_SIZE]);
 
