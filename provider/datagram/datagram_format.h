@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A datagram of an unreliable-datagram queue pair, as the payload of a UDP datagram: uiw's own header with queue pair
-// numbers and Q_Key, a DDP untagged segment (RFC 5041 section 4.3) with an RDMAP Send (RFC 5040 section 4.3), and
+// The wire format of datagrams of UD queue pairs. Each is the payload of a UDP datagram: uiw's own header with queue
+// pair numbers and Q_Key, a DDP untagged segment (RFC 5041 section 4.3) with an RDMAP Send (RFC 5040 section 4.3), and
 // CRC32c. docs/datagrams.md describes it for other implementations.
 //
 // Encoding and decoding stand side by side. Octets from the wire are hostile: the decoder accepts only what the encoder
-// makes, never reads past the end, allocates nothing and does not throw. It returns the reason of a refusal, so that
-// the caller can count it. What depends on the state of a queue pair (whether it exists, its Q_Key, the address of the
-// sender) is for the caller to check.
+// makes, never reads past the end, allocates nothing and does not throw. It returns why it refuses a datagram. The
+// caller checks what depends on the state of a queue pair (whether it exists, its Q_Key, the address of the sender).
 #pragma once
 
 #include <array>
@@ -41,7 +40,7 @@ constexpr std::size_t kDatagramHeaderSize = kDatagramOwnHeader + ddp::kUntaggedH
 constexpr std::size_t kDatagramCrcSize = 4;
 constexpr std::size_t kDatagramOverhead = kDatagramHeaderSize + kDatagramCrcSize;  // octets beside the payload
 
-constexpr std::uint32_t kMulticastQp = 0xFFFFFF;  // all queue pairs of a group; none has this number
+constexpr std::uint32_t kMulticastQp = 0xFFFFFF;  // addresses all queue pairs of a group; no queue pair has it
 
 struct DatagramHeader {
   std::uint32_t destination_qp = 0, source_qp = 0;
@@ -73,7 +72,7 @@ struct DecodedDatagram {
 
 using DatagramHeaderOctets = std::array<std::byte, kDatagramHeaderSize>;
 
-// The queue pair numbers have 24 bits. The caller sends the payload and the CRC behind the header.
+// The queue pair numbers must fit 24 bits. The caller sends the payload and the CRC behind the header.
 inline DatagramHeaderOctets encode(const DatagramHeader& header) {
   DatagramHeaderOctets octets{};
   std::memcpy(octets.data(), kDatagramKey.data(), kDatagramKey.size());
@@ -97,7 +96,7 @@ inline DatagramHeaderOctets encode(const DatagramHeader& header) {
 }
 
 namespace detail {
-// Decodes the DDP segment into `header`. False if it is no Send as datagrams carry it.
+// Decodes the DDP segment into `header`. False if it is not a Send that encode() could have made.
 inline bool decode_datagram_segment(Octets from, DatagramHeader& header) {
   const ddp::Control control = ddp::decode_control(from[0]);
   const auto segment = ddp::decode_untagged(from);
@@ -116,7 +115,7 @@ inline bool decode_datagram_segment(Octets from, DatagramHeader& header) {
 }
 }  // namespace detail
 
-// `from` is a whole UDP payload. The result refers to its octets.
+// `from` is a whole UDP payload. The result refers to the octets of `from`.
 inline DecodedDatagram decode_datagram(Octets from) {
   const auto refused = [](DatagramError error) { return DecodedDatagram{error, {}, {}}; };
   if (from.size() < kDatagramOverhead) return refused(DatagramError::size);
@@ -143,8 +142,8 @@ inline DecodedDatagram decode_datagram(Octets from) {
   return result;
 }
 
-// Whether the UDP source port (host byte order) proves that the sender holds the source queue pair: the port must be
-// the one that the number names, and only the process that holds this port can send from it.
+// Whether the datagram comes from the process that has its source queue pair: the UDP source port (host byte order)
+// must be the one in the queue pair number, and only the process that has reserved this port can send from it.
 constexpr bool comes_from_holder(const DatagramHeader& header, std::uint16_t source_port) {
   return port_of(header.source_qp) == source_port;
 }

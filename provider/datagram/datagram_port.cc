@@ -21,7 +21,7 @@ namespace uiw::provider {
 
 namespace {
 
-// The open ports, by the engine of the context and the number of the port (0 for multicast).
+// The open ports, by the engine of the context and the UDP port (0 for the multicast port).
 struct Opened {
   Mutex mutex;
   std::map<std::pair<const Engine*, std::uint16_t>, std::weak_ptr<DatagramPort>> ports UIW_GUARDED_BY(mutex);
@@ -85,8 +85,8 @@ DatagramPort::~DatagramPort() {
     hide_qp(number_);
     engine_.remove(*this);
     wait_for_readers();
-    // The child of a fork has a copy of the descriptor, so the socket may outlive it; epoll would then take the next
-    // descriptor of this number for one that it watches already.
+    // The child of a fork may have a copy of the descriptor. The socket, and its entry in epoll, would outlive close(),
+    // and epoll would take the next descriptor with this number for one that it watches already.
     engine_.release(fd_);
     free_qp_number(number_);
   }
@@ -125,7 +125,7 @@ void DatagramPort::detach(DatagramTarget& target, const Gid& group) {
   if (last) change_membership(fd_, group, multicast_, false);
 }
 
-// members_mutex_ is held while the members place the datagram, so detach() waits until they have.
+// Holds members_mutex_ while the members receive the datagram, so that detach() returns only after that.
 void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   const DecodedDatagram decoded = decode_datagram(datagram.octets);
   if (decoded.error != DatagramError::none) return drop(DatagramDrop::malformed);
@@ -143,8 +143,8 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   }
 }
 
-// If the socket gets room after `blocked_` is set, epoll reports that, and may_send() follows. If it gets room before,
-// the second attempt sends the rest.
+// Sets `blocked_` and then tries once more. If the socket gets room before the second attempt, this attempt sends the
+// rest; if it gets room later, epoll reports that, and progress() calls may_send().
 std::size_t DatagramPort::send(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
   std::size_t sent = send_datagrams(fd_, datagrams, joins_);
@@ -194,7 +194,8 @@ bool DatagramPort::progress(Driver driver) noexcept {
   return receive(driver);
 }
 
-// After an event everything is read, since the event is not repeated; a poll of the program reads one batch.
+// Reads everything after an event of epoll, since the event is not repeated. A poll of the program reads only one
+// batch.
 bool DatagramPort::receive(Driver driver) {
   UniqueLock lock(receive_mutex_, std::defer_lock);
   if (driver == Driver::poll) {
@@ -211,7 +212,7 @@ bool DatagramPort::receive(Driver driver) {
   bool any = false;
   unsigned rounds = 0;
   for (std::size_t count = kIncomingPieces; count == kIncomingPieces;) {
-    if (++rounds > kMostRounds) {  // others have their turn
+    if (++rounds > kMostRounds) {  // other sockets get their turn
       engine_.request_turn(number_);
       break;
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A UDP port of this process in one context. It sends for the queue pairs whose numbers name the port, and delivers
-// what arrives to any queue pair of the process. The port has a number of its own, by which the engine of the context
-// finds it. A context has one more port for multicast, which delivers what arrives to all queue pairs that are attached
-// to the group.
+// A UDP port of this process, as one context uses it. It sends for the queue pairs of the context whose numbers contain
+// the port, and delivers what arrives to any queue pair of the process. It has a number in the table of queue pair
+// numbers, by which the context's engine finds it. One more port per context is for multicast; it delivers what arrives
+// to all queue pairs that are attached to the group.
 //
-// Thread-safe. Locks: receive_mutex_ is held during deliveries, which take the receiver's lock of a queue pair;
-// targets_mutex_ is held while the sender's lock of a queue pair is taken.
+// Thread-safe. Lock order: receive_mutex_ before the receiver's lock of a queue pair, which a delivery takes;
+// targets_mutex_ before the sender's lock of a queue pair, which may_send() takes.
 #pragma once
 
 #include <atomic>
@@ -25,26 +25,29 @@ namespace uiw::provider {
 
 class DatagramPort final : public Numbered, public Driven {
  public:
-  // The port with this number, which the process has reserved for queue pairs. All queue pairs of a context whose
-  // numbers name it share it. Null with errno. Throws std::bad_alloc. The engine must remain live as long as the port.
+  // Opens UDP port `port`, which the process has reserved for queue pairs. All queue pairs of a context whose numbers
+  // contain the port share one object. Null with errno. Throws std::bad_alloc. The engine must remain live as long as
+  // the port.
   static std::shared_ptr<DatagramPort> open(Engine& engine, std::uint16_t port);
-  // The port of multicast; all queue pairs of a context share it. `ifindex` is the interface of the context's device.
+  // Opens the port for multicast, which all queue pairs of a context share. `ifindex` is the interface of the context's
+  // device.
   static std::shared_ptr<DatagramPort> open_multicast(Engine& engine, unsigned ifindex);
   ~DatagramPort() override;
 
-  // From here on, until leave() has returned, may_send() of the queue pair is called when the socket has room again.
-  // The caller must not hold the sender's lock of that queue pair.
+  // From here on, until leave() has returned, may_send() of the queue pair is called when the socket has room again
+  // after send() has not accepted all. The caller must not hold the sender's lock of that queue pair.
   void join(DatagramTarget& target);
   void leave(DatagramTarget& target);
 
   // From here on, until detach() has returned, the queue pair gets what arrives for the group. 0, or an errno of
-  // change_membership(). Only for the port of multicast; throws std::bad_alloc.
+  // change_membership(). Only for the multicast port; throws std::bad_alloc.
   int attach(DatagramTarget& target, const Gid& group);
   void detach(DatagramTarget& target, const Gid& group);
 
-  // See send_datagrams(). If not all were accepted, may_send() follows.
+  // As send_datagrams(). If not all datagrams were accepted, may_send() of the queue pairs is called later.
   std::size_t send(std::span<const OutgoingDatagram> datagrams);
-  // For a thread that gets no buffers: the context's own thread calls may_send() in its place.
+  // For a thread that gets no buffers (io_scratch.h): makes the context's own thread call may_send(), to send in its
+  // place.
   void take_over();
 
   Driven* driven() override { return this; }
@@ -54,7 +57,7 @@ class DatagramPort final : public Numbered, public Driven {
   void no_memory() noexcept override {}
 
  private:
-  // `multicast` is the interface of a port of multicast, else 0.
+  // `multicast`: the interface index if this is the multicast port, else 0.
   DatagramPort(Engine& engine, int fd, unsigned multicast);
   static std::shared_ptr<DatagramPort> open(Engine& engine, std::uint16_t port, unsigned multicast);
   void hand_over(const IncomingDatagram& datagram);
@@ -78,12 +81,12 @@ class DatagramPort final : public Numbered, public Driven {
   };
   Mutex members_mutex_;
   std::vector<Member> members_ UIW_GUARDED_BY(members_mutex_);
-  std::atomic<bool> blocked_{false};  // work waits for room in the socket
-  std::atomic<bool> joins_;           // whether the kernel segments joined datagrams
+  std::atomic<bool> blocked_{false};  // posted work waits for room in the socket
+  std::atomic<bool> joins_;           // see send_datagrams()
 };
 
 // Take and release the lock of the table of ports before and after a fork. In the child, forget_datagram_ports() drops
-// the parent's ports and releases it.
+// the parent's ports and releases the lock.
 void lock_datagram_ports();
 void unlock_datagram_ports();
 void forget_datagram_ports();

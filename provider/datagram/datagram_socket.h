@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The UDP socket of a port: batches of datagrams to and from the kernel. Addresses are GIDs, IPv4 ones mapped.
 //
-// Successive datagrams of one size and destination pass most of the kernel as one, if the kernel can do that (UDP
-// segmentation and receive offload, udp(7): UDP_SEGMENT and UDP_GRO). On the wire they are separate as always.
+// Successive datagrams of one size and destination are joined: they pass most of the kernel as one, by UDP segmentation
+// and receive offload (udp(7): UDP_SEGMENT and UDP_GRO), if the kernel has it. On the wire they are still separate.
 //
-// Nothing blocks, and no call is a cancellation point of the program's thread. Threads: any number may send; one at a
-// time receives.
+// Nothing blocks, and no call is a cancellation point. Any number of threads may send at the same time; only one may
+// receive.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,11 @@ namespace uiw::provider {
 
 constexpr std::size_t kDatagramBatch = 32;
 
-// The number of pieces that a call receives at most.
+// The most pieces that one call of receive_datagrams() receives.
 constexpr std::size_t kIncomingPieces = 4;
 
-// The path of a datagram: fixed when its work is posted, since the program may destroy its address handle then.
+// The path of a datagram. It is copied when the work request is posted, since the program may destroy the address
+// handle afterwards.
 struct DatagramRoute {
   Gid from, to;
   std::uint32_t scope = 0;  // interface index, for link-local addresses
@@ -47,8 +48,8 @@ struct IncomingDatagram {
   Octets octets;       // in the caller's memory; empty if the datagram was longer than its room
 };
 
-// What the kernel delivers at a time: one datagram, or several of one source, all of `each` octets but the last, which
-// may be shorter.
+// What the kernel delivers at a time: one datagram, or several joined ones of one source. Each has `each` octets; only
+// the last may be shorter.
 struct IncomingPiece {
   IncomingDatagram all;
   std::size_t each;
@@ -64,30 +65,30 @@ struct IncomingPiece {
 };
 
 // Returns the number of datagrams that the kernel has accepted, from the first one on; at most kDatagramBatch are
-// tried. 0 if the socket has no room now. One that the kernel refuses (no route, an address that is gone) counts as
-// accepted: it is lost, as datagrams may be. If the kernel refuses a flow label, since a user of the host has reserved
-// labels, the datagram goes without it. `joins` belongs to the socket and says whether the kernel accepts several
-// datagrams as one. It begins with the value of can_join_datagrams(), and becomes false when the kernel refuses joined
-// ones.
+// tried. 0 if the socket has no room now. A datagram that the kernel refuses (no route, an address that is gone) counts
+// as accepted: it is lost, as datagrams may be. A datagram whose flow label the kernel refuses, since a user of the
+// host has reserved labels, is sent without the label. `joins` belongs to the socket and says whether datagrams may be
+// joined. It begins with the value of can_join_datagrams(), and becomes false when the kernel refuses joined datagrams.
 std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, std::atomic<bool>& joins);
 
-// Whether this kernel knows UDP_SEGMENT. One that does not would send joined datagrams as one long datagram.
+// Whether this kernel knows UDP_SEGMENT. Other kernels would send joined datagrams as one long datagram.
 bool can_join_datagrams(int fd);
 
-// Lets the kernel deliver several datagrams as one, if it can.
+// Lets the kernel deliver several datagrams as one piece, if it can.
 void want_joined_datagrams(int fd);
 
-// Receives up to kIncomingPieces pieces into equal parts of `memory`, each with room for the longest. Returns the
-// number of pieces; 0 if there is none.
+// Receives up to kIncomingPieces pieces into equal parts of `memory`. Each part must have room for the longest piece.
+// Returns the number of pieces; 0 if nothing has arrived.
 std::size_t receive_datagrams(int fd, MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces);
 
-// The UDP port, in host byte order, for datagrams to this queue pair number; for kMulticastQp that of
+// The UDP port, in host byte order, for datagrams to this queue pair number. For kMulticastQp it is the value of
 // UIW_MULTICAST_PORT.
 std::uint16_t destination_port(std::uint32_t qp_number);
 
-// Opens a socket for the groups of an interface, which shares their port with other processes; or a negative errno.
+// Opens a socket for multicast groups on an interface. It shares its UDP port with other processes. Returns a
+// descriptor or a negative errno.
 int multicast_socket(unsigned ifindex);
-// Joins or leaves a group. 0 or an errno: ENOMEM where the kernel lets a socket join no more groups.
+// Joins or leaves a group. 0 or an errno: ENOMEM if the kernel lets the socket join no more groups.
 int change_membership(int fd, const Gid& group, unsigned ifindex, bool join);
 
 }  // namespace uiw::provider

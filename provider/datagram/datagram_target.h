@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a datagram port needs of a queue pair: a function that takes a datagram that has arrived for it.
+// The interface of a queue pair that sends and receives datagrams, as a DatagramPort uses it.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace uiw::provider {
 
-// The network header in front of a received datagram, as an adapter for RoCE v2 would have received it. An IPv6 header
-// has 40 octets; an IPv4 header has 20, after 20 zeros.
+// The 40 octets in front of a received datagram in the receive buffer, as a RoCE v2 adapter writes them: an IPv6
+// header, or 20 zeros and an IPv4 header of 20 octets.
 constexpr std::size_t kGrhSize = 40;
 using Grh = std::array<std::byte, kGrhSize>;
 
@@ -25,7 +25,7 @@ struct Arrival {
   IpFields ip;
 };
 
-// Why datagrams were dropped. The counters of a device's port have them in this order.
+// Why datagrams were dropped. The counters of a device's port are in the same order (PortCounter).
 enum class DatagramDrop : std::uint8_t {
   malformed,    // the decoder refuses it (datagram_format.h), or it is longer than the active MTU
   source,       // it was not sent from the port of its source queue pair

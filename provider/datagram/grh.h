@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The network header in front of a datagram that was received, as programs and libibverbs (ibv_init_ah_from_wc) read it
-// on RoCE v2: RFC 791 section 3.1, RFC 8200 section 3.
+// Writes the IP header that stands in front of a received datagram in the receive buffer. On RoCE v2 programs and
+// libibverbs (ibv_init_ah_from_wc) read it there. Formats: RFC 791 section 3.1, RFC 8200 section 3.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace uiw::provider {
 
-// `udp_payload`: octets behind the UDP header.
+// `udp_payload`: the number of octets behind the UDP header.
 inline Grh grh_of(const Gid& from, const Gid& to, const IpFields& ip, std::size_t udp_payload) {
   constexpr std::byte kUdp{17};
   constexpr std::size_t kUdpHeader = 8, kIpv4Header = 20, kMapped = 12;
