@@ -48,8 +48,8 @@ Inventory look_once() {
 
 }  // namespace
 
-// Looks again if a connection has ended meanwhile. If that was after the counters of its port were read and before its
-// queue pair was, its traffic would be missing.
+// Looks again if a connection has ended meanwhile. Its traffic, which moves from the queue pair to the port's counters
+// at the end, would be missing if the counters were read before the end and the queue pair after it.
 Inventory take_inventory() {
   constexpr int kMostLooks = 8;
   Inventory inventory;

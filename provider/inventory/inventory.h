@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The inventory of a process: the objects of its devices, and the counters of their ports.
+// The inventory of a process: its RDMA objects (contexts, queue pairs and so on), and the counters of its devices'
+// ports.
 //
-// The records go from process to process as they are in memory (inventory_format.h), so they have no pointers and no
-// padding. Each has the index of its device in Inventory::devices. The numbers of domains, queues, regions, contexts
-// and ids are unique within the process, for each kind; numbers of queue pairs and keys are those that programs know.
+// The records are passed between processes as they are in memory (inventory_format.h), so they have no pointers and no
+// padding. `device` is an index into Inventory::devices. `number` is unique among the objects of one kind in the
+// process; numbers of queue pairs, and keys, are those that programs see.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,7 @@ struct ShownSrq {
 };
 struct ShownQp {
   std::uint32_t device, number, pd;
-  std::uint32_t remote;  // 0 if it is not known
+  std::uint32_t remote;  // the peer's queue pair number; 0 if it is not known
   std::uint32_t rq_psn, sq_psn;
   std::uint8_t type, state;  // enum ibv_qp_type, ibv_qp_state
   std::uint8_t migration;    // enum ibv_mig_state
@@ -68,7 +69,7 @@ struct Inventory {
   std::vector<ShownQp> qps;
   std::vector<ShownCmId> cm_ids;
 
-  // The index of the device with this name, which is added if it is missing.
+  // The index of the device with this name. Adds the device if it is missing.
   std::uint32_t index_of_device(const std::string& name) {
     ShownDevice wanted{};
     name.copy(wanted.name, sizeof wanted.name - 1);
@@ -85,9 +86,9 @@ struct ProcessInventory {
   Inventory inventory;
 };
 
-// A function that adds its part to the inventory of this process. Called on any thread; it must not wait for "uiw-cm".
+// A function that adds its part to the inventory of this process. Called on any thread; must not wait for "uiw-cm".
 using InventorySource = void (*)(Inventory&);
-// At most kInventorySources are added, each once, when the library is loaded.
+// Sources are added when the library is loaded, each once, at most kInventorySources.
 constexpr unsigned kInventorySources = 4;
 void add_inventory_source(InventorySource source);
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Inventories as they go from process to process of one host: encoding beside decoding.
+// The format in which inventories are passed between processes of one host. Encoding and decoding stand side by side.
 //
-// A header, the counts of the records of each kind, and the records, all as they are in memory. Processes with another
-// release of uiw may have other records, so the header has the sizes of all records, and an inventory with other sizes
-// is refused.
+// A header with the sizes and counts of the records of each kind, then the records, all as they are in memory. Another
+// release of uiw may have records of other sizes; its inventory is refused.
 #pragma once
 
 #include <array>
@@ -67,8 +66,8 @@ inline std::vector<std::byte> encode_inventory(const Inventory& inventory) {
   return octets;
 }
 
-// Empty if the octets are no inventory of this release. The other process may be hostile, so this makes sure that each
-// record has a valid device and each text is terminated.
+// Empty if the octets are not an inventory of this release. The other process may be hostile, so this function checks
+// the device of each record and terminates each text.
 inline std::optional<Inventory> decode_inventory(std::span<const std::byte> octets) {
   InventoryHeader header{};
   if (octets.size() < sizeof header) return std::nullopt;

@@ -43,7 +43,8 @@ constexpr char kPurpose[] = "the list of RDMA processes";
 constexpr char kQuestion[] = "uiw inventory?";
 constexpr std::size_t kMostAsked = 256;
 constexpr off_t kLongest = off_t{1} << 28;
-// How long to wait, once the others have answered, for a process that was late before.
+// kLateTime: how long to wait for a process that was late before, once all other processes have answered. kLateFor: how
+// long a process counts as late.
 constexpr std::chrono::milliseconds kLateTime{10};
 constexpr std::chrono::seconds kLateFor{1};
 
@@ -63,7 +64,7 @@ class Descriptor {
   int fd_;
 };
 
-// SO_PASSCRED: the kernel adds the sender's credentials to each datagram.
+// Opens a socket with SO_PASSCRED: the kernel adds the sender's credentials to each datagram that it receives.
 int open_socket() {
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
@@ -91,7 +92,8 @@ std::string prefix_of(uid_t user) { return "uiw-process/" + std::to_string(user)
 // count.
 bool is_own_user(uid_t user) { return user == ::geteuid() && known_user(user).has_value(); }
 
-// One message with the credentials of its sender: the effective user, which the kernel checks, not the real one.
+// One message with its sender's credentials. They have the effective user, which the kernel checks; by default they
+// would have the real user.
 class Message {
  public:
   Message(const void* data, std::size_t size) : vector_{const_cast<void*>(data), size} {
@@ -111,7 +113,8 @@ class Message {
     if (descriptor >= 0) put(CMSG_NXTHDR(&header_, first), SCM_RIGHTS, descriptor);
     return ::sendmsg(socket, &header_, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
   }
-  // The number of octets, or -1. Without `with_descriptor` the kernel delivers no descriptor, since there is no room.
+  // Returns the number of octets, or -1. Without `with_descriptor` there is no room for a descriptor, so the kernel
+  // delivers none.
   ssize_t receive(int socket, Name* from, bool with_descriptor) {
     if (from != nullptr) {
       header_.msg_name = &from->address;
@@ -300,8 +303,8 @@ std::vector<Asked> ask_all(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     Asked one{Descriptor(DescriptorChange().guard(open_socket())), name, late().until.contains(name)};
     const Name address(name);
-    // SO_PASSCRED gives the socket a name of its own, to which the answer goes. Being connected, it receives from that
-    // peer only.
+    // SO_PASSCRED gives the socket a name of its own, to which the answer goes. A connected socket receives only from
+    // its peer.
     if (one.socket.get() < 0 || ::connect(one.socket.get(), address.generic(), address.size) != 0) continue;
     if (Message(kQuestion, sizeof kQuestion).send(one.socket.get(), nullptr, -1)) asked.push_back(std::move(one));
   }
@@ -321,7 +324,7 @@ void take_answer(Asked& asked, std::vector<ProcessInventory>& inventories) {
   if (inventory) inventories.push_back({static_cast<std::uint32_t>(message.sender()->pid), std::move(*inventory)});
 }
 
-// Waits until each has answered, or its time is over.
+// Waits until each process has answered or its time is over.
 void take_answers(std::vector<Asked>& asked, std::vector<ProcessInventory>& inventories) {
   const Clock::time_point begun = Clock::now();
   for (;;) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The processes of this user and network namespace that use uiw, and what they have.
+// Finds the processes of this user and network namespace that use uiw, and asks them for their inventories.
 //
 // A process with an open device has a datagram socket with an abstract name (unix(7)), "uiw-process/USER/PID/RANDOM",
 // with its PID and effective user as its own namespaces number them. A process that asks finds these names in
-// /proc/net/unix, and sends a datagram to each. The thread "uiw-cm" of the other process answers with the descriptor of
-// a memfd that has its inventory. The kernel tells each side the user of the other, and both refuse any user but their
-// own. A process that ends leaves nothing behind.
+// /proc/net/unix, and sends a datagram to each. The thread "uiw-cm" of the process that is asked answers with the
+// descriptor of a memfd with its inventory. The kernel tells each side the user of the other, and both refuse any user
+// but their own. When a process ends, its name disappears.
 //
 // Thread-safe.
 #pragma once
@@ -17,19 +17,19 @@
 
 namespace uiw::provider {
 
-// Makes this process visible to those that ask, if it is not yet. Without a descriptor or a thread for it, the process
-// stays invisible until a later call succeeds. Called whenever a device is opened, and when a queue pair is made, since
-// the child of a fork may use the devices of its parent.
+// Makes this process visible to processes that ask, if it is not yet. If there is no descriptor or no thread for this,
+// the process stays invisible until a later call succeeds. Called when a device is opened and when a queue pair is
+// made: the child of a fork may use the devices of its parent without opening one.
 void publish_inventory() noexcept;
-// In the child of a fork, which is invisible until it publishes itself.
+// Called in the child of a fork, which is invisible until it calls publish_inventory().
 void withdraw_inventory_in_child();
 
-// How long a process may take to answer. All are asked at once.
+// How long a process may take to answer. All processes are asked at the same time.
 constexpr std::chrono::milliseconds kAnswerTime{300};
 
 // The inventories of all processes that answer, including this one, in the order of their PIDs. Processes that are
-// stopped or hang are left out. A call waits kAnswerTime for them; later calls of this process wait only a few
-// milliseconds for them, until a second has passed. Throws std::bad_alloc.
+// stopped or hang are left out after kAnswerTime. Within the next second, calls of this process wait only a few
+// milliseconds for them. Throws std::bad_alloc.
 std::vector<ProcessInventory> ask_processes();
 
 }  // namespace uiw::provider
