@@ -30,15 +30,17 @@ constexpr char kComment[] =
     "Written by uiw. The headers of IP and TCP are made up: a packet is what the process gave to the connection, or "
     "took from it, at a time, also where it went through shared memory.";
 
-// Locked octets far behind the data: one for the start of the file, and those of try_lock().
+// Offsets of the octets that are locked, far behind the data: kStartLock while the start of the file is written,
+// kNumberedLocks and on for try_lock().
 constexpr off_t kStartLock = off_t{1} << 61;
 constexpr off_t kNumberedLocks = off_t{1} << 62;
 constexpr off_t lock_of(std::uint64_t number) { return kNumberedLocks + static_cast<off_t>(number >> 2); }
 
-// How often to look for the end of a file that others keep changing.
+// How often to look for the end of a file to which other processes keep appending.
 constexpr int kMostLooks = 3;
 
-// These make bare system calls: some of libc's functions are cancellation points or hooked by uiw's preload library.
+// The functions below make bare system calls: some of libc's functions are cancellation points or hooked by uiw's
+// preload library.
 
 // Locks an octet by a lock of the open file description (F_OFD_SETLK of fcntl(2)), which all threads of this process
 // share. 0 or an errno.
@@ -51,7 +53,7 @@ int lock_octet(int fd, off_t at, short type, bool waits) {
   return ::syscall(SYS_fcntl, fd, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock) == 0 ? 0 : errno;
 }
 
-// Negative on failure.
+// The size of the file; negative on failure.
 off_t size_of(int fd) {
   struct stat st {};
   return ::fstat(fd, &st) == 0 ? st.st_size : -1;
@@ -62,7 +64,7 @@ bool read_at(int fd, off_t at, void* octets, std::size_t size) {
   return ::syscall(SYS_pread64, fd, octets, size, at) == static_cast<long>(size);
 }
 
-// Whether a block ends at `end`, as far as both of its ends tell.
+// Whether a block ends at `end`: its start and the repeated length at its end must agree.
 bool ends_with_block(int fd, off_t end) {
   std::uint32_t length = 0;
   pcapng::BlockStart start{};
@@ -72,8 +74,8 @@ bool ends_with_block(int fd, off_t end) {
           start.length == length);
 }
 
-// The offset of a partial packet between the last whole block and `end`; `end` if there is none. `known` is where a
-// block once ended; it is not used if somebody has emptied the file since then.
+// The offset of a partial packet between the last whole block and `end`; `end` if there is none. `known` is an offset
+// at which a block once ended; it is not used if somebody has emptied the file since then.
 off_t begin_of_part(int fd, off_t known, off_t end) {
   off_t at = known <= end && ends_with_block(fd, known) ? known : 0;
   pcapng::BlockStart start{};
@@ -84,7 +86,7 @@ off_t begin_of_part(int fd, off_t known, off_t end) {
   return is_packet ? at : end;
 }
 
-// Writes a few octets in the middle of the file. Clears O_APPEND for that, with which pwrite(2) would append.
+// Writes a few octets in the middle of the file. Clears O_APPEND meanwhile, since pwrite(2) would append otherwise.
 bool write_at(int fd, off_t at, const void* octets, std::size_t size) {
   const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
   if (!file_may_have(static_cast<std::uint64_t>(at) + size) || flags < 0 ||
@@ -103,14 +105,14 @@ void skip(int fd, off_t begin, off_t end) {
     if (write_at(fd, end - off_t{sizeof start.length}, &start.length, sizeof start.length))
       write_at(fd, begin, &start, sizeof start);
   } else if (size > 0 && size_of(fd) == end) {
-    // These octets are too few for a block. A killed process leaves so few only in front of a page boundary of the
-    // file.
+    // These octets are too few for a block, so the file is cut. A killed process leaves so few only in front of a page
+    // boundary of the file.
     ::syscall(SYS_ftruncate, fd, begin);
   }
 }
 
-// Returns after all writes that had begun before: like a write, changing the times of a file waits for the lock of its
-// inode. False if that is not possible.
+// Waits for all writes to the file that have already begun: changing the times of a file takes the lock of its inode,
+// as a write does. False if the times cannot be changed.
 bool wait_for_writes(int fd) { return ::syscall(SYS_utimensat, fd, nullptr, nullptr, 0) == 0; }
 
 // Turns a partial packet at the end of the file into a block that readers skip. Does nothing if the file ends at
@@ -119,7 +121,7 @@ off_t mend_end(int fd, off_t known) {
   off_t end = size_of(fd);
   for (int looks = 0; looks < kMostLooks; ++looks) {
     if (end == known || ends_with_block(fd, end) || !wait_for_writes(fd)) return end;
-    // If the file has grown, another process has written after it has checked this end, so only the new end is of
+    // If the file has grown, another process has appended and has checked this end before. So only the new end is of
     // interest.
     const off_t seen = std::exchange(end, size_of(fd));
     if (end != seen) continue;
@@ -129,8 +131,8 @@ off_t mend_end(int fd, off_t known) {
   return end;
 }
 
-// Writes the start of an empty file; of any other file it checks the start. 0, or an errno: EBADMSG if the file begins
-// otherwise, or is no regular file.
+// Writes the start of an empty file; checks the start of any other file. 0 or an errno: EBADMSG if the file has another
+// start, or is no regular file.
 int write_start(int fd) noexcept try {
   const std::vector<std::byte> start = pcapng::encode_start(std::string("uiw ") + kVersion, kComment);
   struct stat st {};
@@ -201,7 +203,7 @@ int CaptureBlocks::write(std::size_t size) {
   const bool whole = static_cast<std::size_t>(written) == size;
   // This write may have waited for the write of another process, which was killed and left a partial block.
   const bool behind_part = begin != end && !ends_with_block(fd_, begin);
-  // Mends only if the file system has told at which offset O_APPEND has put the block.
+  // Repairs only if the block is at the offset that the file system has reported after the write with O_APPEND.
   if ((behind_part || !whole) && is_own(begin, static_cast<std::size_t>(written))) {
     if (behind_part) skip(fd_, begin_of_part(fd_, known, begin), begin);
     if (!whole) skip(fd_, begin, known_);

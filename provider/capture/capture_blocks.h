@@ -2,9 +2,9 @@
 // A file of pcapng blocks to which any number of processes append: each writes a whole block by one call of write(2),
 // and Linux does not interleave these writes.
 //
-// A process that is killed while it writes leaves a partial block, behind which nothing could be read. So the end of
-// the file is checked before each block, unless nobody else has written, and a partial block is turned in place into
-// one that readers skip. This does no harm to what other processes append meanwhile, nor if two processes do it.
+// A process that is killed while it writes leaves a partial block, and readers could not read on behind it. So append()
+// checks the end of the file, unless nobody else has written, and turns a partial block in place into one that readers
+// skip. Other processes may append, or repair the same block, at the same time.
 //
 // Thread-safe. Errors are numbers of errno.
 #pragma once
@@ -26,8 +26,8 @@ class CaptureBlocks {
   // The largest block in octets: the largest IP packet and what pcapng adds to it.
   static constexpr std::size_t kMostBlock = 65536 + 128;
 
-  // Opens the file, or creates it. Returns a descriptor, or a negative errno: EBADMSG if the file is something else
-  // than a capture of this release.
+  // Opens the file, or creates it. Returns a descriptor, or a negative errno: EBADMSG if the file is not a capture of
+  // this release.
   static int open(const char* path) noexcept;
 
   // Takes ownership of the descriptor.
@@ -36,13 +36,13 @@ class CaptureBlocks {
   CaptureBlocks(const CaptureBlocks&) = delete;
   CaptureBlocks& operator=(const CaptureBlocks&) = delete;
 
-  // Appends one block of `size` octets, at most kMostBlock. 0, or an errno: then readers see nothing of the block.
-  // EFAULT: some of its octets are in memory that cannot be read. Does not change errno. If somebody has emptied the
-  // file, writes its start again.
+  // Appends one block of `size` octets, at most kMostBlock. Returns 0 or an errno; after an error readers see nothing
+  // of the block. EFAULT: some octets of the block are in memory that cannot be read. Keeps errno. If somebody has
+  // emptied the file, writes its start again.
   int append(std::span<const iovec> block, std::size_t size) noexcept;
 
-  // Locks between processes: each is held by at most one object, and is released when its process ends. False if
-  // another one holds it.
+  // Locks between processes, by number. At most one object holds a lock, which the kernel releases when the process
+  // ends. False if another object holds it.
   bool try_lock(std::uint64_t number) noexcept;
   void unlock(std::uint64_t number) noexcept;
 
@@ -52,11 +52,10 @@ class CaptureBlocks {
 
   const int fd_;
   Mutex mutex_;
-  // Where the last block of this object has ended: the size of the file if nobody else has written.
+  // The offset at which the last block of this object ends. It equals the size of the file if nobody else has written.
   off_t known_ UIW_GUARDED_BY(mutex_) = 0;
-  // The block that is being written, aligned to pages. A write that a signal ends early has written up to the end of a
-  // page, of the file or of this array, so the part of a block that it leaves is a multiple of four octets in either
-  // case.
+  // The block that is being written, aligned to pages. A signal can end a write early only at the end of a page of the
+  // file or of this array. So a partial block always has a multiple of four octets, as readers require.
   alignas(4096) std::array<std::byte, kMostBlock> block_ UIW_GUARDED_BY(mutex_);
 };
 

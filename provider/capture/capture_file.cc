@@ -35,8 +35,8 @@ CaptureFile* CaptureFile::get() noexcept {
   if (settings().values.capture.empty()) return nullptr;
   static std::atomic<CaptureFile*> known{nullptr};
   CaptureFile* file = known.load();
-  // The child of a fork opens the file again. The parent's connections, which the child does not use, keep the
-  // parent's.
+  // The child of a fork opens the file again. The parent's connections, which the child does not use, keep the parent's
+  // CaptureFile.
   if (file == nullptr || file->process_ != ::getpid()) {
     CaptureFile* const opened = open();
     if (opened == nullptr) return nullptr;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The file of UIW_CAPTURE, to which any number of processes append.
+// The capture file that UIW_CAPTURE names, to which any number of processes append.
 //
-// Thread-safe. Where the file can no longer be written (the file system is full, the limit of the process for files is
-// reached), capturing ends for this process, a message says so, and nothing else changes.
+// Thread-safe. If the file can no longer be written (the file system is full, RLIMIT_FSIZE is reached), capturing ends
+// for this process, with a message; connections go on.
 #pragma once
 
 #include <sys/uio.h>
@@ -29,13 +29,13 @@ class CaptureFile {
   // The file of this process. Null if nothing is captured, or capturing has ended.
   static CaptureFile* get() noexcept;
 
-  // Claims a connection for this end, since one end is enough if both are captured into one file. False if the other
-  // end has claimed it. `connection` is the same number at both ends. A claim that has succeeded ends by release().
+  // Claims a connection for this end, so that only one end writes it if both capture into one file. False if the other
+  // end has claimed it. `connection` is a number that is the same at both ends. A successful claim ends by release().
   bool claim(std::uint64_t connection) noexcept;
   void release(std::uint64_t connection) noexcept;
 
-  // Appends one block of `size` octets. False if some of them are in memory that the program has unmapped meanwhile;
-  // then nothing is appended.
+  // Appends one block of `size` octets. False, and nothing is appended, if some of the octets are in memory that the
+  // program has unmapped.
   bool append(std::span<const iovec> block, std::size_t size) noexcept;
 
  private:
@@ -43,7 +43,7 @@ class CaptureFile {
   static CaptureFile* open() noexcept;
 
   CaptureBlocks blocks_;
-  const int process_;  // the process that has opened the file, and has its locks
+  const int process_;  // the process that has opened the file and holds the locks
   std::atomic<bool> broken_{false};
   Mutex mutex_;
   std::vector<std::uint64_t> claimed_ UIW_GUARDED_BY(mutex_);

@@ -24,7 +24,7 @@ std::uint64_t now() {
   return static_cast<std::uint64_t>(duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count());
 }
 
-// The number of the connection, equal at both ends. FNV-1a.
+// The number of the connection, the same at both ends: an FNV-1a hash of the two endpoints.
 std::uint64_t number_of(const SegmentEndpoint& one, const SegmentEndpoint& other) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&](std::uint64_t octet) { hash = (hash ^ (octet & 0xff)) * 0x100000001b3; };
@@ -38,11 +38,12 @@ std::uint64_t number_of(const SegmentEndpoint& one, const SegmentEndpoint& other
 
 class ConnectionCapture final : public StreamTap {
  public:
-  // Takes over the claim of `number`.
+  // Takes over the caller's claim of `number` (CaptureFile::claim()), and releases it at the end.
   ConnectionCapture(CaptureFile& file, std::uint64_t number, const SegmentEndpoint& local,
                     const SegmentEndpoint& remote)
       : file_(file), number_(number), ends_{{{local}, {remote}}} {}
-  // In the child of a fork only the copies of the descriptors are closed, and the connections go on.
+  // Writes no FIN in the child of a fork: only the child's copies of the descriptors are closed, and the connections go
+  // on.
   ~ConnectionCapture() override {
     if (generation_ != fork_generation()) return;
     ended(Direction::sent, End::fin);
@@ -91,7 +92,7 @@ class ConnectionCapture final : public StreamTap {
   static constexpr std::size_t kMostPieces = 64;
   static_assert(sizeof(pcapng::PacketStart) + kMostSegmentHeaders + kMostSegmentPayload + sizeof(pcapng::PacketEnd) <=
                 CaptureBlocks::kMostBlock);
-  // The number of octets after which a direction that carries nothing is shown with an acknowledgement.
+  // If one direction carries nothing, an acknowledgement in it is written after so many octets of the other.
   static constexpr std::size_t kAcknowledged = 1024 * 1024;
 
   struct Sender {

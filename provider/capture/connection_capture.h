@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes what one connection carries into the file of UIW_CAPTURE, as segments of TCP: what the stream sends or
-// receives at a time is a segment, or several if it is long.
+// Writes the octets of one connection into the capture file, as TCP segments: what the stream sends or receives by one
+// call becomes one segment, or several if it is long.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,8 +11,8 @@
 
 namespace uiw::provider {
 
-// The tap of a new connection, from or to this process. Null if nothing is captured, or if the other end is captured
-// into the same file and has come first. A full disk or a lack of memory ends the capture and not the connection.
+// Makes the tap of a new connection; `calls`: this end is the caller. Null if nothing is captured, or if the other end
+// has claimed the connection in the same file. A full disk or a lack of memory ends the capture, not the connection.
 std::unique_ptr<StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
                                               bool calls) noexcept;
 

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kSectionHeader = 0x0A0D0D0A;
 inline constexpr std::uint32_t kByteOrder = 0x1A2B3C4D;
 inline constexpr std::uint32_t kInterfaceDescription = 1;
 inline constexpr std::uint32_t kEnhancedPacket = 6;
-inline constexpr std::uint32_t kLeftOver = 0x80000000;  // a partial packet, of a local type that readers skip
+inline constexpr std::uint32_t kLeftOver = 0x80000000;  // a partial packet: a local type, which readers skip
 inline constexpr std::uint16_t kLinkTypeRaw = 101;      // a packet starts with its IP header
 inline constexpr std::uint16_t kOptionComment = 1;
 inline constexpr std::uint16_t kSectionApplication = 4;
@@ -30,12 +30,12 @@ inline constexpr std::size_t kAlignment = 4;
 inline constexpr std::uint32_t kSmallestBlock = 12;
 constexpr std::size_t padding_of(std::size_t size) { return (kAlignment - size % kAlignment) % kAlignment; }
 
-// What every block starts with. Its length covers the whole block, and is repeated at its end.
+// The start of every block. `length` covers the whole block, and is repeated at the end of the block.
 struct BlockStart {
   std::uint32_t type;
   std::uint32_t length;
 
-  // Whether this may be the start of a block of ours.
+  // Whether this may be the start of a block that uiw has written.
   bool is_valid() const {
     return (type == kSectionHeader || type == kInterfaceDescription || type == kEnhancedPacket || type == kLeftOver) &&
            length >= kSmallestBlock && length % kAlignment == 0;
@@ -98,7 +98,8 @@ inline std::vector<std::byte> encode_start(std::string_view application, std::st
   return start;
 }
 
-// The block of a packet up to the packet's octets. The file has `captured` of its `size` octets.
+// The part of a packet's block in front of the packet's octets. The packet has `size` octets, of which the block has
+// `captured`.
 struct PacketStart {
   std::uint32_t type = kEnhancedPacket;
   std::uint32_t block_length;
@@ -110,8 +111,8 @@ struct PacketStart {
 };
 static_assert(sizeof(PacketStart) == 28);
 
-// The block of a packet behind the packet's octets: padding, options and the length again. All but the padding has a
-// fixed size, so it is the end of an array, of which as many octets in front are left out as no padding is needed.
+// The part of a packet's block behind the packet's octets: padding, options and the length again. Only the size of the
+// padding varies, so the array begins with the largest padding, and `skipped_` of these octets are left out.
 class PacketEnd {
  public:
   PacketEnd(std::size_t captured, Way way, std::uint32_t block_length)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The headers of TCP segments as a capture shows them (RFC 791, RFC 8200, RFC 9293). The TCP checksum is left zero, as
-// in captures of hosts whose adapters compute it.
+// Encodes the IP and TCP headers of captured segments (RFC 791, RFC 8200, RFC 9293). The TCP checksum is zero, since
+// analysers accept that: adapters often compute it only after the capture.
 #pragma once
 
 #include <netinet/in.h>
@@ -72,7 +72,7 @@ class HeaderWriter {
   std::size_t at_ = 0;
 };
 
-// RFC 1071.
+// The Internet checksum (RFC 1071).
 inline std::uint16_t internet_checksum(std::span<const std::byte> octets) {
   std::uint32_t sum = 0;
   for (std::size_t i = 0; i + 1 < octets.size(); i += 2)
@@ -83,7 +83,7 @@ inline std::uint16_t internet_checksum(std::span<const std::byte> octets) {
 
 }  // namespace detail
 
-// Writes the headers of IP and TCP. Returns the number of their octets.
+// Writes the IP and TCP headers. Returns their size in octets.
 inline std::size_t encode_headers(const Segment& segment, std::span<std::byte, kMostSegmentHeaders> to) {
   constexpr std::uint8_t kTcp = 6, kHopLimit = 64;
   constexpr std::uint64_t kWindowScale = 0x01'03'03'0e;  // NOP and window scale 14, so that the window is never full
