@@ -28,8 +28,8 @@ namespace {
 constexpr int kMostEvents = 64;
 constexpr auto kNoDescriptorsPause = std::chrono::milliseconds(10);
 
-// An exception on this thread must not end the program. If memory runs out, the function stays undone: a connection
-// that is being set up fails at its deadline, and a descriptor that is ready stays ready.
+// An exception on this thread must not end the program. If memory runs out, the function is given up: a connection that
+// is being set up fails at its deadline, and a descriptor that is ready is reported again.
 template <typename Function>
 void carry_out(const Function& function) {
   try {
@@ -71,7 +71,7 @@ void CmLoop::after_fork_in_child() {
   }
   for (const auto& [fd, watched] : watched_)
     if (const auto handler = watched.handler.lock()) handler->abandon();
-  // The parent's tasks are not run, closed or freed here.
+  // The child neither runs nor frees the parent's tasks.
   new (&posted_) Queue;
   new (&behind_) Queue;
   asleep_ = false;
@@ -159,7 +159,7 @@ CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void(
   ensure_thread();  // the result is ignored: the caller needs the thread for other things too, and fails there
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
-  // Otherwise an earlier timer wakes the thread, which then sees this one in time.
+  // If this timer is not the first, an earlier one wakes the thread, which sees this one in time.
   if (made == timers_.begin()) wake();
   return timer;
 }
@@ -256,15 +256,16 @@ std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
   return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
 }
 
-// Runs the posted tasks and the timers that are due, one after the other. Each is removed before it runs, so it is not
-// tried again if it runs out of memory.
+// Runs the posted tasks and the timers that are due, one after the other. Each is removed before it runs, so a task
+// that runs out of memory is not run again.
 void CmLoop::run_due() {
   for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
     std::function<void()> function;
     std::shared_ptr<Task> task;
     {
       const LockGuard lock(mutex_);
-      // Functions that are posted meanwhile run after the descriptors have been served.
+      // The count is fixed here, so that functions posted from now on run only after the descriptors have been served
+      // again.
       if (count == ~std::size_t{0}) count = posted_.size + timers_.size();
       if (posted_.size > 0) {
         task = posted_.take();
@@ -307,9 +308,9 @@ void CmLoop::serve(const epoll_event* events, int count) {
   }
 }
 
-// Each turn serves all descriptors that are ready when it begins, then runs what is posted and the timers that are due,
-// and then the tasks that post_behind() had queued before the turn. So octets that came in time are read before a timer
-// expires, however long the thread had to wait for a processor.
+// Each turn serves all descriptors that are ready when it begins, then runs posted tasks and due timers, and last the
+// tasks that post_behind() had queued before the turn. Descriptors come first, so that octets that came in time are
+// read before a deadline expires, however long the thread had to wait for a processor.
 void CmLoop::run() {
   std::shared_ptr<Handler> links;
   carry_out([&] {
@@ -341,7 +342,7 @@ void CmLoop::run() {
 
 // Recovers after the program has closed our descriptors without the guard's noticing: nothing is watched any more.
 // Timers and posted tasks need no descriptor and go on, even if no new descriptors can be created. False if there is
-// nothing to do: then the thread ends, and the next request starts another one.
+// nothing to do; the thread ends, and the next request starts another one.
 bool CmLoop::begin_anew() {
   UniqueLock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The event loop of the thread "uiw-cm": it waits for descriptors and timers and runs posted functions, for connection
-// set-up, sockets that linger, and other slow work. The thread starts when the first of these is requested. All
-// functions are thread-safe.
+// The event loop of the thread "uiw-cm". It serves descriptors and timers and runs posted functions, for connection
+// set-up, sockets that linger, and other work outside the data path. The thread starts with the first request to watch,
+// post or set a timer. All functions are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,8 @@ class CmLoop {
     // Whether the process must not end yet because of this handler. Called by any thread, with the lock of the loop
     // held.
     virtual bool keeps_process() const { return false; }
-    // In the child of a fork: closes the child's copy of the descriptor, if what it names is to end with the parent.
+    // In the child of a fork: closes the child's copy of the descriptor, if its socket is to close when the parent
+    // ends.
     virtual void abandon() {}
   };
 
@@ -51,8 +52,8 @@ class CmLoop {
   using Timers = std::map<Timer, Due>;
 
  public:
-  // Work that can be posted without memory: the object itself is linked into the queue, and is kept alive until run()
-  // has returned. If it is posted twice before that, run() is called once.
+  // Work that can be posted without allocating memory: the object itself is linked into the queue, which keeps it alive
+  // until run() has returned. If it is posted again while it is queued, run() is called once.
   class Task {
    public:
     Task() = default;
@@ -63,7 +64,7 @@ class CmLoop {
 
    private:
     friend class CmLoop;
-    std::shared_ptr<Task> next_;  // in its queue
+    std::shared_ptr<Task> next_;  // the next task in the queue
     bool in_line_ = false;
   };
   // A task with a timer, whose memory is allocated with the object. The timer keeps a weak reference.
@@ -80,17 +81,17 @@ class CmLoop {
 
   static CmLoop& instance();
 
-  // Starts the thread if it does not run. 0 or an errno, EAGAIN if the system allows no more threads. For calls of the
-  // program that must fail in that case, instead of waiting for ever.
+  // Starts the thread if it does not run. 0 or an errno, EAGAIN if the system allows no more threads. Used by functions
+  // that must fail without the thread, instead of waiting for ever.
   int start();
 
-  // Runs `function` on the thread; functions and tasks run in the order of posting. 0, or the errno of start(), and
-  // then `function` does not run.
+  // Runs `function` on the thread; functions and tasks run in the order of posting. 0, or an errno of start(); after an
+  // error `function` does not run.
   int post(std::function<void()> function);
   // Posts a task. If the thread cannot be started now, the task runs as soon as it can.
   void post(std::shared_ptr<Task> task) noexcept;
   // As post(), but the task runs after every descriptor that is ready now has been served, and after all that was
-  // posted until then. So the events that it reports come after theirs.
+  // posted before that. So the task reports its events after theirs.
   void post_behind(std::shared_ptr<Task> task) noexcept;
 
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
@@ -147,7 +148,7 @@ class CmLoop {
   bool started_ UIW_GUARDED_BY(mutex_) = false;
   std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and nothing has woken it; set under the lock
   Queue posted_ UIW_GUARDED_BY(mutex_), behind_ UIW_GUARDED_BY(mutex_);
-  std::size_t turn_behind_ = 0;  // how many tasks of behind_ run at the end of this turn; used by the thread
+  std::size_t turn_behind_ = 0;  // tasks of behind_ to run at the end of this turn; used by the thread
   Timers timers_ UIW_GUARDED_BY(mutex_);
   std::uint64_t next_timer_ UIW_GUARDED_BY(mutex_) = 0;
   std::unordered_map<int, Watched> watched_ UIW_GUARDED_BY(mutex_);

@@ -76,14 +76,14 @@ unsigned speed_of(const std::string& name) {
 // The GID table of a device, as this process has seen it so far.
 struct KnownTable {
   struct Entry {
-    Gid gid;  // of the address that has the index, or had it last
+    Gid gid;  // of the address that has this index, or had it last
     bool present;
   };
   unsigned ifindex = 0;
   std::vector<Entry> entries;
 
-  // An address that comes back gets its old index. A new address takes the first empty index that is not that of a
-  // link-local address, since these are absent only while the interface is down.
+  // An address that comes back gets its old index. A new address takes the first empty index. Indices of link-local
+  // addresses are kept for them, since they are absent only while the interface is down.
   void merge(const std::vector<Gid>& addresses) {
     for (Entry& entry : entries)
       entry.present = std::find(addresses.begin(), addresses.end(), entry.gid) != addresses.end();
@@ -207,7 +207,7 @@ bool look_again(DeviceInfo& device) {
   return false;
 }
 
-// Either flag will do, since sandboxes that are not Linux, such as gVisor, know only IFF_RUNNING.
+// IFF_LOWER_UP or IFF_RUNNING is enough, since sandboxes that are not Linux, such as gVisor, know only IFF_RUNNING.
 bool is_active(unsigned flags) { return (flags & IFF_UP) != 0 && (flags & (kLowerUp | IFF_RUNNING)) != 0; }
 
 Gid gid_of_address(int family, const void* octets) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The RDMA devices of this machine: one for each network interface that has an IP address, up or down. A process that
-// has seen a device keeps it after the interface has lost its addresses.
+// The RDMA devices of this machine: one for each network interface that has an IP address, whether the interface is up
+// or down. A process that has seen a device keeps it even if the interface loses its addresses.
 //
 // A device is named uiw_<interface>. Its GUID is the EUI-64 of the interface's MAC address (RFC 4291, appendix A); an
 // interface without a MAC address gets a locally administered GUID derived from its name. The GID table has one entry
 // for each address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d). An index
-// keeps its meaning as long as the process lives: when its address is removed, it is empty until this address comes
-// back or another one takes the index.
+// keeps its meaning as long as the process lives: when its address is removed, the entry is empty until this address
+// comes back or a new address takes the index.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -42,16 +42,16 @@ struct DeviceInfo {
   std::vector<Gid> gids;                   // in the order of the GID index; kNoGid where an index is empty
 };
 
-// The current devices, or those of UIW_DEVICES if it is set, ordered by interface index; several of one interface in
-// the order of UIW_DEVICES. Thread-safe. Throws std::bad_alloc.
+// The current devices, or those of UIW_DEVICES if it is set, ordered by interface index; devices of one interface are
+// in the order of UIW_DEVICES. Thread-safe. Throws std::bad_alloc.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
-// Updates what is known of a device; false if its interface is gone. If the kernel cannot be asked, for lack of
+// Updates the fields of `device`; false if its interface is gone. If the kernel cannot be asked, for lack of
 // descriptors for example, the device stays as it was. Throws std::bad_alloc.
 bool look_again(DeviceInfo& device);
 
-// libnl has locks of its own, which cannot be repaired in the child of a fork. So this lock is held wherever libnl is
-// used, and over a fork. Only libnl's functions for messages and attributes in memory are called without it.
+// The lock under which libnl is used, and which is held during a fork: a fork could leave libnl's own locks taken for
+// ever in the child. Only libnl's functions for messages and attributes in memory are called without it.
 TableMutex& libnl_mutex();
 void lock_interfaces();
 void unlock_interfaces();
@@ -59,9 +59,9 @@ void unlock_interfaces();
 // Whether an interface with these flags (IFF_*) is up, and its link too.
 bool is_active(unsigned flags);
 
-// The GID of an IP address, of which these are the octets in network byte order; `family` is AF_INET or AF_INET6.
+// The GID of an IP address. `octets` is the address in network byte order; `family` is AF_INET or AF_INET6.
 Gid gid_of_address(int family, const void* octets);
-// The same; all zero for another address family.
+// The GID of a socket address; kNoGid for another address family.
 Gid gid_of(const sockaddr* address);
 // The address of a GID. A link-local address gets the scope `ifindex`.
 sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port);
@@ -74,16 +74,16 @@ constexpr bool is_ipv4(const Gid& gid) {
 constexpr bool is_multicast(const Gid& gid) { return is_ipv4(gid) ? (gid[12] & 0xF0) == 0xE0 : gid[0] == 0xFF; }
 constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; }
 
-// The index of the GID of a local address. For an address that the device answers to without listing it (127.0.0.2)
-// this is the first GID of the same family.
+// The index of the GID of a local address. For a loopback address that is not in the GID table (127.0.0.2) it is that
+// of the first GID of the same family.
 std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 
-// The active MTU of a device: that of UIW_MTU, or the largest IBV_MTU_* that fits the interface's MTU. Where it is more
-// than the interface's, datagrams go in IP fragments.
+// The active MTU of a device: the value of UIW_MTU, or the largest IBV_MTU_* that fits the interface's MTU. If it
+// exceeds the interface's MTU, long datagrams are sent in IP fragments.
 ibv_mtu path_mtu_of(const DeviceInfo& device);
 
-// The first device with this local address, or one with an empty name. A wildcard address belongs to no device. IPv6
-// link-local addresses need their scope (sin6_scope_id).
+// The first device with this local address, or a DeviceInfo with an empty name. A wildcard address belongs to no
+// device. IPv6 link-local addresses need their scope (sin6_scope_id).
 DeviceInfo device_of(const sockaddr* local);
 
 // Whether both ends of a connection have addresses of this host.

@@ -49,8 +49,8 @@ std::shared_ptr<PeerDoorbell> Doorbells::of_peer(DescriptorChange& change, int p
   return found;
 }
 
-// A peer may pass on any descriptor. The types are checked before fstat(), which may block in a file system of the
-// peer's.
+// Checks the types of the descriptors before it calls fstat(): a peer may pass any descriptor, and fstat() may block if
+// the peer serves the file system (FUSE).
 std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
   int domain = 0, type = 0;
   socklen_t size = sizeof domain;
@@ -63,8 +63,8 @@ std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
   return Peer{{of_page.st_dev, of_page.st_ino}, {of_socket.st_dev, of_socket.st_ino}, {}};
 }
 
-// The doorbell that is known for this peer, or null. Checks its socket again, since the program may have closed it
-// without the guard's noticing.
+// The doorbell that is known for this peer, or null. Checks the doorbell's socket again, since the program may have
+// closed it unnoticed.
 std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   const LockGuard lock(mutex_);
   std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });

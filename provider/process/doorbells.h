@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The doorbells of this process: the words of one page (base/stream/doorbell_page.h), which is made for the first
-// stream in shared memory. The list of an engine's queue pairs takes words of the page. Also keeps the doorbells of
-// peers: all streams to one context of a peer share a doorbell. Thread-safe; nothing throws.
+// The doorbells by which peers on this host tell this process of news: words of one shared page
+// (base/stream/doorbell_page.h), which is made for the first stream in shared memory. Each engine takes words for its
+// queue pairs. Also keeps the doorbells of peers: all streams to one context of a peer share one PeerDoorbell.
+// Thread-safe; nothing throws.
 #pragma once
 
 #include <sys/types.h>
@@ -24,23 +25,23 @@ class Doorbells {
  public:
   static Doorbells& of_process();
 
-  // The descriptor of the page, for peers; this object owns it. -1 if there is none.
+  // The descriptor of the page, to be passed to peers; this object owns it. -1 if there is no page.
   int descriptor();
   // Takes a word of the page until give_back(), and returns its number. Nothing if no word is free.
   std::optional<std::size_t> take();
   void give_back(std::size_t word);
-  // `number`: a word that was taken.
+  // `number`: from take().
   DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
 
   // See SharedOffer::FindDoorbell.
   static std::shared_ptr<PeerDoorbell> of_peer(DescriptorChange& change, int page, int socket);
 
-  // In the child of a fork: the page is the parent's.
+  // In the child of a fork: gives up the page, which belongs to the parent.
   void after_fork_in_child();
 
  private:
-  // The doorbell of one context of a peer, identified by the files of its two descriptors. Both have to match, since a
-  // peer may pass on a descriptor that it has got from another peer.
+  // The doorbell of one context of a peer, identified by the files of its two descriptors. Both must match, since a
+  // peer may pass on one descriptor that it has received from another peer.
   struct Peer {
     using File = std::pair<dev_t, ino_t>;
 

@@ -38,7 +38,7 @@ struct Inheritance {
   TableMutex mutex;
   std::vector<Ancestor> ancestors UIW_GUARDED_BY(mutex);  // those from which this process may still inherit
   int read_end UIW_GUARDED_BY(mutex) = -1, write_end UIW_GUARDED_BY(mutex) = -1;
-  unsigned lost_before UIW_GUARDED_BY(mutex) = 0;  // what is of a generation below this cannot be inherited
+  unsigned lost_before UIW_GUARDED_BY(mutex) = 0;  // objects of lower generations cannot be inherited
   std::vector<std::function<void()>> waiting UIW_GUARDED_BY(mutex);
   std::shared_ptr<EndWatch> watch UIW_GUARDED_BY(mutex);  // while functions wait
 };
@@ -54,11 +54,11 @@ ino_t inode_of(int fd) {
 
 bool has_ended(const Ancestor& ancestor) { return (events_of(ancestor.pipe, 0) & POLLHUP) != 0; }
 
-// Whether its octet is still in the pipe, so that no process is its heir yet.
+// Whether the ancestor's octet is still in the pipe, so that no process is the ancestor's heir yet.
 bool has_no_heir(const Ancestor& ancestor) { return (events_of(ancestor.pipe, POLLIN) & POLLIN) != 0; }
 
-// Drops pipes that the program has closed, since their numbers may be files of its own by now. Nothing can be inherited
-// from these ancestors any more.
+// Drops pipes that the program has closed, since it may have opened other files with these numbers. Nothing can be
+// inherited from these ancestors any more.
 void drop_closed(Inheritance& own) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&own](const Ancestor& ancestor) {
     assume_held(own.mutex);
@@ -90,14 +90,14 @@ class EndWatch final : public CmLoop::Handler {
   }
 };
 
-// Whether all processes that had what was made in this generation have ended.
+// Whether all ancestors that had the objects of this generation have ended.
 bool have_ended(const Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   return std::all_of(own.ancestors.begin(), own.ancestors.end(), [generation](const Ancestor& ancestor) {
     return ancestor.generation < generation || has_ended(ancestor);
   });
 }
 
-// Tries to become the heir: reads the octets of all ancestors that had what was made in this generation.
+// Tries to become the heir: reads the octets of all ancestors that had the objects of this generation.
 void succeed(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&](const Ancestor& ancestor) {
     assume_held(own.mutex);
@@ -166,7 +166,7 @@ int when_ancestors_end(std::function<void()> function) {
   auto watch = std::make_shared<EndWatch>();
   for (const Ancestor& ancestor : own.ancestors) {
     if (has_ended(ancestor)) continue;
-    // No event is asked for: epoll reports the hang-up in any case, and is not to report the octet.
+    // Asks for no event: epoll reports the hang-up in any case, and must not report the octet.
     if (const int error = CmLoop::instance().watch(ancestor.pipe, 0, watch); error != 0) {
       for (const Ancestor& watched : own.ancestors) CmLoop::instance().unwatch(watched.pipe);
       own.waiting.pop_back();
@@ -209,7 +209,7 @@ void inherit_in_child(bool protect) {
   own.read_end = own.write_end = -1;
   for (Ancestor& ancestor : own.ancestors)
     if (protect) ancestor.pipe = DescriptorChange().guard(ancestor.pipe);
-  // What the parent waited for is not freed here: its thread may have been using it.
+  // The parent's `waiting` and `watch` are not freed here: a thread of the parent may have been changing them.
   new (&own.waiting) decltype(own.waiting);
   new (&own.watch) decltype(own.watch);
   own.mutex.unlock();

@@ -25,14 +25,14 @@ constexpr std::uint64_t kMaxDmSize = 64 * 1024 * 1024;  // device memory of a pr
 constexpr int kMaxPd = 65536;
 constexpr int kMaxGroups = 20;      // IPv4 groups that a socket may join (net.ipv4.igmp_max_memberships)
 constexpr int kMaxAttached = 1024;  // queue pairs attached to one group
-constexpr int kMaxAh = 65536;       // an adapter for RoCE has address handles, an RNIC none
+constexpr int kMaxAh = 65536;       // in the RoCE view; an RNIC has no address handles
 constexpr int kMaxReadDepth = 128;  // IRD and ORD of a QP; librdmacm carries them in 8 bits
 constexpr std::uint64_t kMaxMrSize = ~std::uint64_t{0} >> 1;
 constexpr std::uint32_t kMaxMessage = 1U << 31;  // RDMAP could carry 2^32 - 1; adapters report 2^30 or 2^31
 constexpr std::uint32_t kVendorId = 0x756977;    // "uiw": an OUI with the group bit set, which is never assigned
 constexpr std::uint32_t kVendorPart = 0x7569;    // "ui"
 
-// IBV_DEVICE_MEM_MGT_EXTENSIONS: of these extensions programs can use local invalidation and Send with Invalidate.
+// Of the IBV_DEVICE_MEM_MGT_EXTENSIONS, programs can use local invalidation and Send with Invalidate.
 constexpr std::uint32_t kDeviceCapFlags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
                                           IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
                                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;

@@ -71,7 +71,7 @@ void log_event(LogLevel level, const char* format, ...) {
   const int length = std::vsnprintf(line.data() + start, line.size() - start, format, arguments);
   va_end(arguments);
   if (length >= 0) {
-    // The last octet, which is a null octet where the text is cut, becomes the end of the line.
+    // The octet behind the text, which is the null octet also if the text is cut, becomes the newline.
     const std::size_t end = std::min(start + static_cast<std::size_t>(length), line.size() - 1);
     line[end] = '\n';
     const std::string& to = settings().values.log;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Messages on standard error for people: what was not available, what it was needed for, and what helps. Programs often
-// report only that a call failed.
+// Messages for people on standard error: what was not available, for what it was needed, and what helps, since programs
+// often report only that a call failed.
 //
 // Messages appear only if UIW_MESSAGES is on, and once per process for each cause, since a program may retry without
 // end.
@@ -17,7 +17,7 @@ enum class Cause { descriptors, log, capture, kCount };
 // Thread-safe; takes no lock and allocates nothing.
 __attribute__((format(printf, 2, 3))) void say_once(Cause cause, const char* format, ...);
 
-// Writes the line if standard error is still the file that it was when the library was loaded; otherwise the program
+// Writes the line, but only if standard error is still the file that it was when the library was loaded: the program
 // may have opened another file with this number. Thread-safe; no cancellation point.
 void write_to_standard_error(const char* line, std::size_t size);
 

@@ -58,8 +58,8 @@ bool apply_completion(const std::string& value, Settings& settings) {
   return choose(value, {{"auto", automatic}, {"local", local}, {"remote", remote}}, settings.completion);
 }
 
-// Whether a device may have this name, which becomes a file name below /sys/class/infiniband. A name that begins with
-// "rxe" would get another provider, which knows its devices by name.
+// Whether a device may have this name, which becomes a file name below /sys/class/infiniband. libibverbs would give a
+// device whose name begins with "rxe" to the rxe provider, which recognizes its devices by name.
 bool is_device_name(const std::string& name) {
   constexpr std::size_t kMost = 63;  // IBV_SYSFS_NAME_MAX with its null octet is 64
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
@@ -306,7 +306,7 @@ std::string check_setting(const std::string& variable, const std::string& value)
 }
 
 const LoadedSettings& settings() {
-  // If two threads come first at the same time, one of them reads the settings in vain.
+  // If two threads make the first call at the same time, both read the settings, and one result is dropped.
   static std::atomic<const LoadedSettings*> known{nullptr};
   const LoadedSettings* loaded = known.load();
   if (loaded == nullptr) {

@@ -18,8 +18,8 @@ enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
 // Which side may send first on an rdma_cm connection whose initiator asks for no peer-to-peer mode (RFC 6581 section
-// 9.2). RFC 5044 section 7.1.2 allows only the initiator to do so. But the responders of other implementations also
-// send once their reply has arrived; without that, programs in which the server speaks first would wait for ever.
+// 9.2). RFC 5044 section 7.1.2 allows only the initiator. But responders of other implementations also send first.
+// Without this, programs in which the server speaks first would wait for ever.
 enum class FirstMessage { any, initiator };
 
 // How much is logged (provider/process/log.h). Each level includes those before it.
@@ -67,7 +67,7 @@ struct Settings {
 
 inline constexpr char kLogToStandardError[] = "-";
 
-// `uiw run` turns this on unless it is set.
+// The variable that `uiw run` turns on unless it is set.
 inline constexpr char kMessages[] = "UIW_MESSAGES";
 
 // One row for each setting, as `uiw run --help` and uiw(7) have it.
@@ -84,15 +84,15 @@ UIW_API std::span<const SettingInfo> setting_table();
 // variable, the value and what would be accepted.
 UIW_API std::string check_setting(const std::string& variable, const std::string& value);
 
-// The settings of this process, read from the environment once. `error` is empty, or the message about the first
-// invalid value or unknown UIW_* variable; then there are no devices. Thread-safe.
+// The settings of this process, read from the environment once. `error` is empty, or a message about the first invalid
+// value or unknown UIW_* variable. If there is an error, the process has no devices. Thread-safe.
 struct LoadedSettings {
   Settings values;
   std::string error;
 };
 UIW_API const LoadedSettings& settings();
 
-// Devices are named after their interface, for example uiw_eth0, unless UIW_DEVICES says otherwise.
+// The prefix of device names, for example uiw_eth0 for eth0, unless UIW_DEVICES gives another name.
 inline constexpr char kDevicePrefix[] = "uiw_";
 std::string device_name(const OfferedInterface& offered);
 // Whether a device of this name is one of uiw's, as far as the name tells.

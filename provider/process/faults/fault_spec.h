@@ -7,7 +7,7 @@
 //          disconnect                 the connection is lost
 //          event=EVENT                an asynchronous event of ibv_event_type
 //          CALL=ERRNO                 a call of libibverbs fails: reg_mr=ENOMEM
-//          delay=MILLISECONDS         completions cannot be polled before this time has passed
+//          delay=MILLISECONDS         a completion can be polled only after this time
 //          lost_event                 a completion queue gives no event where one is due
 //   WHEN   N, N+, every:N, random:N, or the name of a signal; without it 1
 //
@@ -27,11 +27,11 @@ enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, de
 
 // At which operations a rule is due. The first operation has number 1.
 enum class FaultTime : std::uint8_t {
-  once,    // the operation `number`
-  from,    // that one and all later ones
+  once,    // operation `number` only
+  from,    // operation `number` and all later ones
   every,   // each operation whose number is a multiple of `number`
-  random,  // each with a chance of 1 in `number`, by the seed
-  signal,  // the next one after each signal of this number
+  random,  // each operation with probability 1 in `number`; the seed decides which
+  signal,  // the next operation after each signal `number`
 };
 
 struct FaultRule {
@@ -48,10 +48,11 @@ struct FaultPlan {
   std::uint64_t seed = 1;
 };
 
-// Fills in `plan`. Empty, or a message for people about the first rule that is wrong. Throws std::bad_alloc.
+// Parses `text` into `plan`. Returns an empty string, or a message for people about the first rule that is wrong.
+// Throws std::bad_alloc.
 std::string parse_faults(std::string_view text, FaultPlan& plan);
 
-// The calls that can be made to fail.
+// The calls of libibverbs that a rule can make fail.
 std::span<const char* const> fault_calls();
 
 }  // namespace uiw::provider

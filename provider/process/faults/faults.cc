@@ -60,7 +60,7 @@ void log_fault(const FaultRule& rule, std::uint64_t operation) {
 
 std::atomic<Faults*> Faults::active_{nullptr};
 
-// Carries out on "uiw-cm" the faults that are due at signals.
+// Carries out faults that signals make due without an operation, on the thread "uiw-cm".
 class Faults::SignalWatch final : public CmLoop::Handler {
  public:
   SignalWatch(const FaultPlan& plan, std::function<void(const FaultRule&)> everywhere)
@@ -89,7 +89,7 @@ class Faults::SignalWatch final : public CmLoop::Handler {
  private:
   struct AtSignals {
     const FaultRule* rule;
-    std::uint64_t done;  // how many of its signals have caused the fault
+    std::uint64_t done;  // how many signals have caused this fault
   };
   const std::function<void(const FaultRule&)> everywhere_;
   const int fd_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decides which operations of this process get an injected fault (fault_spec.h). The fault is carried out where the
-// operation is (provider/verbs/fault_effects.h, provider/plugin/).
+// Decides which operations of this process get an injected fault (fault_spec.h). The code of the operation carries out
+// the fault (provider/verbs/fault_effects.h, provider/plugin/).
 //
-// Without UIW_FAULT there is no object, and each check reads one pointer. All functions are thread-safe.
+// Without UIW_FAULT there is no object, so each check only reads one pointer. All functions are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ class Faults {
   static Faults* active() { return active_.load(std::memory_order_acquire); }
 
   // Makes the object if UIW_FAULT asks for faults. Called when a device is opened; calls after the first do nothing.
-  // `everywhere` is called on the thread "uiw-cm" when a signal makes a lost connection or an event due, since these do
-  // not wait for an operation. 0 or an errno.
+  // `everywhere` carries out a rule for a lost connection or an asynchronous event that a signal makes due, since such
+  // a rule waits for no operation; it is called on the thread "uiw-cm". 0 or an errno.
   static int begin(std::function<void(const FaultRule&)> everywhere);
 
   // Counts an operation for the rules of this kind; for FaultKind::call, for those that name this `call`. Returns the
@@ -38,7 +38,7 @@ class Faults {
     explicit Counted(const FaultRule& asked) : rule(asked) {}
     const FaultRule& rule;
     std::atomic<std::uint64_t> operations{0};
-    std::atomic<std::uint64_t> signals{0};  // that have caused their fault
+    std::atomic<std::uint64_t> signals{0};  // how many signals have caused this fault
   };
   class SignalWatch;
 

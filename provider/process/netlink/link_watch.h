@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reports what happens to network interfaces: that one goes up or down, gets or loses an address, or is removed, and
-// its device with it (netlink, RTNLGRP_LINK and RTNLGRP_*_IFADDR). It works while the thread "uiw-cm" runs, that is,
-// from the first device that the process opens, or the first listener or call.
+// Watches network interfaces: reports that one goes up or down, gets or loses an address, or is removed, and its device
+// with it (netlink, RTNLGRP_LINK and RTNLGRP_*_IFADDR). Works while the thread "uiw-cm" runs, which starts with the
+// first device that the process opens, or the first listener or call.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ constexpr std::size_t kInterfaceObservers = 4;
 using InterfaceObserver = void (*)(const InterfaceNews& news);
 void observe_interfaces(InterfaceObserver observer);
 
-// For CmLoop, when it begins to watch: reports `missed`, since nothing was observed before.
+// For CmLoop, when it begins to watch: reports `missed`, since earlier changes were not observed.
 void look_at_interfaces();
-// For CmLoop, which owns the handler. Null if netlink is not available. `fd` becomes the descriptor to watch for
-// EPOLLIN.
+// Makes the handler for CmLoop, which owns it. Null if netlink is not available. `fd` becomes the descriptor to watch
+// for EPOLLIN.
 std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd);
 
 }  // namespace uiw::provider

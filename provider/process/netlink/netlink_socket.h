@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A netlink socket for libnl whose descriptor is taken as base/descriptor.h says, which libnl would not do itself.
+// Makes netlink sockets for libnl whose descriptors are protected from the program (base/descriptor.h), which libnl
+// would not do.
 #pragma once
 
 #include <linux/netlink.h>
@@ -21,7 +22,8 @@ inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   return fd;
 }
 
-// Makes libnl use this descriptor, which free_netlink_socket() closes. False on failure; then the descriptor is closed.
+// Makes libnl use this descriptor, which free_netlink_socket() closes. False after an error, which closes the
+// descriptor.
 inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROUTE) {
   if (fd < 0) return false;
   sockaddr_nl any{};

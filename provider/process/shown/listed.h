@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A list of all objects of a class in this process, for the inventory.
 //
-// The class has a Listed as its last member, so that an object is complete when it enters the list; its destructor
-// calls leave() first. The constructor and destructor of the class must be in libuiw.so.1: the plugin has no list of
-// its own. Thread-safe.
+// Such a class has a Listed as its last member, so that an object is complete when it enters the list. The destructor
+// of the class calls leave() first. The constructor and destructor of the class must be in libuiw.so.1: otherwise the
+// plugin would have a second list. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Listed {
   Listed(const Listed&) = delete;
   Listed& operator=(const Listed&) = delete;
 
-  // Removes the object: from here on for_each() does not find it, and no call of its function uses it.
+  // Removes the object from the list. After the return no for_each() uses it.
   void leave() {
     const LockGuard lock(mutex_);
     if (left_) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The counters of all devices are in a list that only grows at its front. So it needs no lock, and is whole in the
-// child of a fork.
+// The counters of all devices are in a list that only grows, at its front. So the list needs no lock, and is intact in
+// the child of a fork.
 #include "provider/process/shown/port_counters.h"
 
 #include <memory>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The counters of each device's port in this process, without the traffic of living connections.
 //
-// Any thread counts what it does, whatever locks it holds. The kernel counts the traffic of a TCP connection while it
-// lives; when the connection ends, its counts are added here. A child of a fork begins with zeros.
+// Any thread may count, whatever locks it holds. The traffic of a TCP connection is counted by the kernel; when the
+// connection ends, the kernel's counts are added here. A child of a fork begins with zeros.
 #pragma once
 
 #include <array>
@@ -65,7 +65,7 @@ class PortCounters {
   PortCounters* next_ = nullptr;
 };
 
-// The counters of the device with this name; made when they are first asked for, and never destroyed. Throws
+// The counters of the device with this name. They are made at the first call and never destroyed. Throws
 // std::bad_alloc.
 PortCounters& port_counters(std::string_view device);
 // The counters after `before` in the list, or the first ones if `before` is null. Null after the last.
