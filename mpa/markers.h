@@ -41,8 +41,8 @@ constexpr std::size_t marked_mulpdu(std::size_t emss) {
   return mulpdu(emss - std::min(emss, markers));
 }
 
-// `marked` has marked_size() octets, and at its end the FPDU of `size` octets without markers. Inserts the markers, so
-// that the FPDU fills all of it. The CRC covers the markers (RFC 5044 section 4.4), so it is computed afterwards.
+// `marked` has marked_size() octets; the last `size` of them are the FPDU without markers. Inserts the markers, so that
+// the FPDU fills `marked`. The caller computes the CRC afterwards, since it covers the markers (RFC 5044 section 4.4).
 void insert_markers(MutableOctets marked, std::size_t size, std::size_t position);
 
 // Removes the markers of a whole FPDU; it is then at the beginning of `marked`. False if a marker does not point to the

@@ -19,7 +19,7 @@ class StreamTap {
 
   // The first `size` octets of `octets` have passed. They may be read until this returns.
   virtual void passed(Direction direction, std::span<const iovec> octets, std::size_t size) noexcept = 0;
-  // Nothing more passes in this direction; after a reset, in neither. Ends after the first one are ignored.
+  // Nothing more passes in this direction, or, after a reset, in either. Only the first end counts.
   virtual void ended(Direction direction, End end) noexcept = 0;
 
  protected:

@@ -152,7 +152,7 @@ int write_start(int fd) noexcept try {
 }  // namespace
 
 int CaptureBlocks::open(const char* path) noexcept {
-  // O_NONBLOCK, since opening a FIFO would wait for a reader.
+  // O_NONBLOCK, since opening what is no regular file may wait.
   constexpr int kFlags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const int fd =
       DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600)), "the capture");

@@ -50,7 +50,7 @@ struct Pd {
   Td* td = nullptr;
   ibv_parent_domain_init_attr functions{};  // the allocators of a parent domain, where comp_mask names them
   std::atomic<int> users{0};                // queue pairs, address handles, and completion queues of a parent domain
-  // An imported domain counts as its own first user until ibv_unimport_pd(): queue pairs may outlive that call.
+  // If set, one of `users` stands for the import, until ibv_unimport_pd(): queue pairs may outlive that call.
   bool imported = false;
 
   void use() { users.fetch_add(1); }

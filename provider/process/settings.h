@@ -98,7 +98,8 @@ std::string device_name(const OfferedInterface& offered);
 // Whether a device of this name is one of uiw's, as far as the name tells.
 bool is_own_device(std::string_view name);
 
-// Whether Sends and Writes of a connection complete by the remote rule. `manual`: it is a manual connection.
+// Whether Sends and Writes of a connection complete once the peer has placed them (the remote rule). `manual`: it is a
+// manual connection.
 bool remote_completion(bool manual);
 
 }  // namespace uiw::provider

@@ -340,8 +340,8 @@ bool Engine::yields(std::uint64_t now) {
   return yield_pauses_.over(now);
 }
 
-// A poll sends posts that wait before it looks at what has arrived; a look between posts sends those that are overdue.
-// Neither may take long.
+// A poll first sends all posts that wait, and then reads what has arrived; the look that a post makes sends only those
+// that are overdue. Both must be quick.
 void Engine::send_waiting_posts(bool polls) {
   driven_.visit_deferring(DrivenList::kFew, [polls](Driven& qp) {
     if (!qp.posts_wait()) return;

@@ -136,8 +136,8 @@ class Engine {
   };
   // Waits for descriptors of the program on the calling thread, which drives meanwhile (Waiters). A cancellation point.
   Waited wait(Awaited& awaited);
-  // Whether there are no deferred sends, and a thread that is about to wait for the channel with this number will
-  // drive, as far as can be told now.
+  // Whether a thread that is about to wait for the channel with this number will drive, as far as can be told now.
+  // False while there are deferred sends.
   bool wait_will_drive(int channel) const {
     if (deferring_.load(std::memory_order_relaxed) > 0) return false;
     return sets_.has(channel) || !activity_.waiters().are_several(raw_clock());

@@ -40,8 +40,8 @@ void Transmitter::peer_known(mpa::PeerKind peer, bool answer) {
 
 // ---- Choose and build ----
 
-// Pushes a Read that is not posted work: a probe, or the ready-to-receive message. The receiver must know of it before
-// the answer can arrive, hence before it is sent.
+// Pushes a Read that is not posted work: a probe, or the ready-to-receive message. The Receiver of this end must know
+// of it before it is sent, since the answer may come at once.
 void Transmitter::push_own_request(const Cursor& at) {
   if (at.source == Source::probe) {
     if (tracker_.probe_pushed(at)) return;

@@ -15,8 +15,8 @@ namespace uiw::tools {
 // `program` is PROGRAM and its arguments. CLI11 does not see them, so they are passed on unchanged.
 Action add_run(CLI::App& command, const std::vector<std::string>& program);
 
-// Splits the arguments after `uiw run`: how many of them are options of uiw, with their values, before PROGRAM. A "--"
-// between the two belongs to neither and is counted by `separator`.
+// The arguments after `uiw run`, before PROGRAM: `options` counts the options of uiw and their values, `separator` the
+// "--" that may follow them.
 struct RunSplit {
   std::size_t options = 0;
   std::size_t separator = 0;

@@ -111,7 +111,8 @@ constinit RealFunction<int(int, epoll_event*, int, int)> real_epoll_wait("epoll_
 constinit RealFunction<int(int, epoll_event*, int, int, const sigset_t*)> real_epoll_pwait("epoll_pwait");
 constinit RealFunction<int(int, epoll_event*, int, const timespec*, const sigset_t*)> real_epoll_pwait2("epoll_pwait2");
 
-// The result of a call that comes from inside the look-up of libc's function (real_functions.h): it cannot wait.
+// What a call returns that is made while libc's function is still being looked up (real_functions.h): it fails instead
+// of waiting.
 int unknown() {
   errno = EINTR;
   return -1;

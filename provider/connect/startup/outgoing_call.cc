@@ -266,8 +266,8 @@ class OutgoingCall final : public CallBase {
     fail(lock, why, nullptr);
   }
 
-  // Called when the queue pair cannot take the stream. Does not tell the peer of a manual connection, since this end
-  // may call it again.
+  // Called when the queue pair cannot take the stream. On a manual connection the peer is not told, since this end may
+  // call again.
   void give_up(UniqueLock<Mutex>& lock, int error, const mpa::Agreement& agreement) UIW_REQUIRES(mutex_) {
     if (own_.attempt) return fail(lock, error, nullptr);
     refuse(lock, mpa::MpaError::local_catastrophic, agreement, error);

@@ -39,7 +39,7 @@ class Cq {
     bool wall_time = false;        // completions carry the time of day
     ProgramAllocator memory{};     // where the ring's memory comes from; by default the heap
   };
-  // When a completion was pushed; 0 if the program has not requested it.
+  // When a completion was pushed; a time that the program has not requested is 0.
   struct Stamp {
     std::uint64_t raw = 0;
     std::uint64_t wall_ns = 0;

@@ -167,7 +167,7 @@ void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_NO_TH
   }
 }
 
-// The call that posted has also looked at what has arrived. The time for that does not count as a pause.
+// Coalescing counts a pause of the program from here on: the call that posted has also spent time on what has arrived.
 void Qp::note_return_to_program() {
   const LockGuard lock(connection_.locks.send);
   connection_.note_return_to_program(raw_clock());
