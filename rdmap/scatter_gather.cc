@@ -7,22 +7,11 @@
 
 namespace uiw::rdmap {
 
-std::size_t gather(const ddp::Accessor& memory, SendQueue& queue, std::uint64_t sequence, std::uint32_t offset,
-                   std::uint32_t& size, MemorySegment* pieces) {
-  const SendWork& work = queue.at(sequence);
-  if (work.inlined) {
-    pieces[0] = {queue.inline_room(sequence) + offset, size};
-    return 1;
-  }
-  if (work.sges == 1) {
-    const ddp::Access source = find(memory, *queue.sge_room(sequence), offset, size, ddp::kLocalRead);
-    if (source.error != ddp::AccessError::none) return kUnavailable;
-    pieces[0] = {source.memory, size};
-    return 1;
-  }
+std::size_t detail::gather_several(const ddp::Accessor& memory, std::span<const Sge> sges, std::uint32_t offset,
+                                   std::uint32_t& size, MemorySegment* pieces) {
   std::size_t count = 0;
   std::uint32_t left = size;
-  for (const Sge& sge : queue.sges(sequence)) {
+  for (const Sge& sge : sges) {
     if (left == 0 || count == kMaxPieces) break;
     if (offset >= sge.length) {
       offset -= sge.length;

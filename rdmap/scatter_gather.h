@@ -18,10 +18,26 @@ constexpr std::size_t kMaxPieces = 64;
 // would go through memory here, and the processor waits where two small stores are loaded as one.)
 constexpr std::size_t kUnavailable = ~std::size_t{0};
 
+namespace detail {
+std::size_t gather_several(const ddp::Accessor& memory, std::span<const Sge> sges, std::uint32_t offset,
+                           std::uint32_t& size, MemorySegment* pieces);
+}
+
 // Finds `size` octets of a posted send from `offset` on. Returns the number of memory segments, at most kMaxPieces, or
 // kUnavailable; `size` is reduced if there are more segments. Called with the sender's lock held.
-std::size_t gather(const ddp::Accessor& memory, SendQueue& queue, std::uint64_t sequence, std::uint32_t offset,
-                   std::uint32_t& size, MemorySegment* pieces);
+inline std::size_t gather(const ddp::Accessor& memory, SendQueue& queue, std::uint64_t sequence, std::uint32_t offset,
+                          std::uint32_t& size, MemorySegment* pieces) {
+  const SendWork& work = queue.at(sequence);
+  if (work.inlined) {
+    pieces[0] = {queue.inline_room(sequence) + offset, size};
+    return 1;
+  }
+  if (work.sges != 1) return detail::gather_several(memory, queue.sges(sequence), offset, size, pieces);
+  const ddp::Access source = find(memory, *queue.sge_room(sequence), offset, size, ddp::kLocalRead);
+  if (source.error != ddp::AccessError::none) return kUnavailable;
+  pieces[0] = {source.memory, size};
+  return 1;
+}
 
 // A position in the elements of a message.
 struct ScatterPosition {
