@@ -79,6 +79,11 @@ std::string helper_program(const std::string& name) {
   return first_existing({base + "/" + name, base + "/" UIW_BIN_TO_HELPER "/" + name});
 }
 
+std::string data_file(const std::string& name) {
+  const std::string base = parent_of("/proc/self/exe");
+  return first_existing({base + "/" + name, base + "/" UIW_BIN_TO_DATA "/" + name});
+}
+
 std::string find_program(const std::string& name, int& error) {
   error = ENOENT;
   if (name.empty()) return {};

@@ -25,6 +25,8 @@ std::vector<std::string> plugin_places(unsigned pabi);
 
 // The full path of a program that belongs to uiw, "uiw-selftest" for example; empty if it is missing.
 std::string helper_program(const std::string& name);
+// The same of a file of uiw that no processor executes, "bench/bench.py" for example.
+std::string data_file(const std::string& name);
 
 // The full path of a program, found as a shell finds it: through PATH if `name` has no slash. `error` becomes 0,
 // ENOENT, or EACCES (the file exists but cannot be executed; its path is returned).

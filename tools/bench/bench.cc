@@ -61,16 +61,19 @@ int bench(const BenchOptions& options) {
   const std::string python = find_program("python3", error);
   if (error != 0) return complain("python3 is missing; install it: " + how_to_install({kPython3}));
   const std::string preload = preload_library();
-  const std::string script = helper_program("bench/bench.py");
+  const std::string script = data_file("bench/bench.py");
   if (preload.empty() || script.empty())
     return complain((preload.empty() ? "libuiw-preload.so" : "bench.py") +
                     std::string(" is missing; see `uiw doctor`"));
+  const std::string tcp = helper_program("uiw-tcp");
+  if (tcp.empty()) return complain("uiw-tcp is missing; see `uiw doctor`");
   const std::optional<Place> place = choose_device();
   if (!place) return complain("no device has an IPv4 address; see `uiw devices`");
   // -BEs: bench.py must not load the user's own modules, nor write compiled modules into a directory of the system.
   std::vector<std::string> words{python,
                                  "-BEs",
                                  script,
+                                 "--helpers=" + tcp.substr(0, tcp.rfind('/')),
                                  "--preload=" + preload_value(preload, getenv("LD_PRELOAD")),
                                  "--device=" + place->device,
                                  "--address=" + place->address,

@@ -209,7 +209,7 @@ def obstacle(picture):
 
 def bench(options):
     runs, seconds = (1, 1) if options.quick else (options.runs, options.duration)
-    setup = Setup(options.preload, options.device, options.address, options.gid_index, seconds,
+    setup = Setup(options.helpers, options.preload, options.device, options.address, options.gid_index, seconds,
                   10000 if options.quick else 40000 * seconds)
     processors = len(os.sched_getaffinity(0))
     report = measure_rows(setup, runs, plan.GROUPS if options.rows == "all" else [options.rows], processors)
@@ -220,7 +220,7 @@ def bench(options):
 
 def main():
     parser = argparse.ArgumentParser(description="Is run by `uiw bench`, which has checked the options.")
-    for name in ("preload", "device", "address", "rows", "plot"):
+    for name in ("helpers", "preload", "device", "address", "rows", "plot"):
         parser.add_argument(f"--{name}")
     for name in ("gid-index", "runs", "duration"):
         parser.add_argument(f"--{name}", type=int)

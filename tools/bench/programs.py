@@ -10,12 +10,12 @@ from typing import NamedTuple, Optional, Sequence
 
 from processes import PLAIN, Failure, free_port, run_pair, run_program
 
-HELPERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IPERF3_MAX_SIZE = 1 << 20
 
 
 class Setup(NamedTuple):
     """Where and how long measurements run."""
+    helpers: str    # the directory of uiw-setup, uiw-tcp and uiw-requests
     preload: str    # LD_PRELOAD of programs that run over uiw
     device: str     # "uiw_lo"
     address: str    # an IPv4 address of that device, at the server's end
@@ -156,7 +156,7 @@ def rdma_latency(setup, program, size, way, events=False):
 def helper(setup, environment, *behind):
     """A function that runs a measuring program of uiw and returns what parse_helper() finds in its output."""
     def run(name, *arguments):
-        words = [os.path.join(HELPERS, name), *map(str, arguments), str(setup.seconds)]
+        words = [os.path.join(setup.helpers, name), *map(str, arguments), str(setup.seconds)]
         return result_of(name, parse_helper(run_program(words, environment, setup.seconds), *behind))
     return run
 

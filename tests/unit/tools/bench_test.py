@@ -248,7 +248,7 @@ class Plot(unittest.TestCase):
 
 class Report(unittest.TestCase):
     def setUp(self):
-        setup = programs.Setup("", "uiw_lo", "127.0.0.1", 0, 2, 0)
+        setup = programs.Setup("", "", "uiw_lo", "127.0.0.1", 0, 2, 0)
         self.frame = report.empty_report(setup, 1, 4)
 
     def row(self, what="iperf3", pairs=((2, 3),), target=1.0, against="iperf3", name="a row"):
