@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/apps/completion/event_ends.h"
+#include "tests/apps/completion/event_pair.h"
 #include "tests/apps/support/cases.h"
 
 namespace {
@@ -157,12 +157,12 @@ void a_server() {
   constexpr std::size_t kClients = 4;
   constexpr int kRounds = 500;
   Rnic here(g_host), there(g_host);
-  std::array<std::unique_ptr<Ends>, kClients> all;
+  std::array<std::unique_ptr<EventPairOn>, kClients> all;
   const int over = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   {
     Made loop;
     for (auto& ends : all) {
-      ends = std::make_unique<Ends>(here, there);
+      ends = std::make_unique<EventPairOn>(here, there);
       End& far = ends->far;
       fcntl(far.channel->fd, F_SETFL, O_NONBLOCK);
       far.arm();

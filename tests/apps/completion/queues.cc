@@ -308,10 +308,7 @@ void overrun() {
       die("another event");
     }
   }
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr init{};
-  good("ibv_query_qp", ibv_query_qp(pair.far.id->qp, &attributes, IBV_QP_STATE, &init));
-  if (attributes.qp_state != IBV_QPS_ERR) die("state %d", attributes.qp_state);
+  apps::expect(apps::query(pair.far.id->qp, IBV_QP_STATE).qp_state == IBV_QPS_ERR, "it is not in error");
   // What fitted is intact.
   ibv_wc wc{};
   for (int number = 0; number < room; ++number) {

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/apps/completion/event_ends.h"
+#include "tests/apps/completion/event_pair.h"
 #include "tests/apps/support/cases.h"
 #include "tests/apps/support/manual.h"
 #include "tests/apps/support/process.h"
@@ -106,19 +106,14 @@ void handle(int signal, int flags) {
 
 // ---- Cases -----------------------------------------------------------------------------------------------------
 
-struct Two {
-  Rnic here{g_host}, there{g_host};
-  Ends ends{here, there};
-};
-
 void the_thread_that_waits_moves_the_octets(End::By way) {
-  Two two;
-  two.ends.wait_by(way);
-  two.ends.talk(200);
+  EventPair pair;
+  pair.wait_by(way);
+  pair.talk(200);
   const std::uint64_t before = time_of("uiw-progress");
   timespec begin{}, end{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
-  two.ends.talk(2000);
+  pair.talk(2000);
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
   const auto all =
       static_cast<std::uint64_t>((end.tv_sec - begin.tv_sec) * 1'000'000'000 + end.tv_nsec - begin.tv_nsec);
@@ -128,9 +123,9 @@ void the_thread_that_waits_moves_the_octets(End::By way) {
 
 // A wait that ends in time though octets come which are no event for the program, and one that ends at once.
 void a_wait_has_a_deadline() {
-  Two two;
-  two.ends.talk(20);
-  End& far = two.ends.far;
+  EventPair pair;
+  pair.talk(20);
+  End& far = pair.far;
   far.drop_events();
   const int set = epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{EPOLLIN, {}}, found{};
@@ -138,8 +133,8 @@ void a_wait_has_a_deadline() {
   std::atomic<bool> over = false;
   std::thread writer([&] {
     while (!over) {
-      two.ends.write('x');
-      two.ends.near.next();
+      pair.write('x');
+      pair.near.next();
     }
   });
   pollfd ready{far.channel->fd, POLLIN, 0};
@@ -156,9 +151,9 @@ void a_wait_has_a_deadline() {
 
 // What is in a set beside the channel ends the wait, too.
 void another_descriptor_ends_the_wait() {
-  Two two;
-  two.ends.talk(20);
-  End& far = two.ends.far;
+  EventPair pair;
+  pair.talk(20);
+  End& far = pair.far;
   far.drop_events();
   far.arm();
   Pipe line;
@@ -184,10 +179,10 @@ void another_descriptor_ends_the_wait() {
 
 // poll() and epoll_wait() fail with EINTR whatever the handler wants; epoll_pwait() has a mask of its own.
 void a_signal_ends_a_poll() {
-  Two two;
-  two.ends.talk(20);
+  EventPair pair;
+  pair.talk(20);
   handle(SIGUSR1, SA_RESTART);
-  End& far = two.ends.far;
+  End& far = pair.far;
   far.drop_events();
   for (const bool by_epoll : {false, true}) {
     const int set = epoll_create1(EPOLL_CLOEXEC);
@@ -213,40 +208,40 @@ sigjmp_buf g_before_the_wait;
 
 // A handler leaves poll() by siglongjmp, which poll() allows: the next waits move octets all the same.
 void a_signal_handler_jumps_out_of_a_poll() {
-  Two two;
-  two.ends.wait_by(End::By::poll);
-  two.ends.talk(20);
+  EventPair pair;
+  pair.wait_by(End::By::poll);
+  pair.talk(20);
   struct sigaction action {};
   action.sa_handler = [](int) { siglongjmp(g_before_the_wait, 1); };
   sigaction(SIGUSR1, &action, nullptr);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGUSR1);
-  two.ends.near.drop_events();
+  pair.near.drop_events();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   pthread_kill(pthread_self(), SIGUSR1);
   if (sigsetjmp(g_before_the_wait, 1) == 0) {
     sigset_t none;
     sigemptyset(&none);
-    pollfd ready{two.ends.near.channel->fd, POLLIN, 0};
+    pollfd ready{pair.near.channel->fd, POLLIN, 0};
     ::ppoll(&ready, 1, nullptr, &none);
     die("the handler has not run");
   }
-  two.ends.talk(200);
+  pair.talk(200);
 }
 
 // A thread that always has something to move still gets its signals.
 void a_signal_comes_in_between_octets() {
-  Two two;
-  two.ends.talk(20);
+  EventPair pair;
+  pair.talk(20);
   handle(SIGUSR1, 0);
-  Waiting waiting(two.ends.far);
+  Waiting waiting(pair.far);
   std::atomic<bool> over = false;
   std::atomic<int> written = 0;
   std::thread writer([&] {
     for (; !over; ++written) {
-      two.ends.write('x');
-      while (!two.ends.near.poll()) continue;
+      pair.write('x');
+      while (!pair.near.poll()) continue;
     }
   });
   while (written < 1000) std::this_thread::yield();
@@ -257,44 +252,44 @@ void a_signal_comes_in_between_octets() {
 }
 
 void a_signal_interrupts() {
-  Two two;
+  EventPair pair;
   handle(SIGUSR1, 0);
-  Waiting waiting(two.ends.far);
+  Waiting waiting(pair.far);
   waiting.signal(SIGUSR1);
   expect_error("ibv_get_cq_event", waiting.join(), EINTR);
-  two.ends.talk(10);
+  pair.talk(10);
 }
 
 void a_signal_restarts() {
-  Two two;
+  EventPair pair;
   handle(SIGUSR1, SA_RESTART);
-  Waiting waiting(two.ends.far);
+  Waiting waiting(pair.far);
   for (int i = 1; i <= 5; ++i) {
     waiting.signal(SIGUSR1);
     while (g_signals < i) ::poll(nullptr, 0, 1);
     waiting.until_it_sleeps();
     if (waiting.over()) die("the call has ended");
   }
-  std::thread asker([&] { two.ends.ask(); });
+  std::thread asker([&] { pair.ask(); });
   expect_error("ibv_get_cq_event", waiting.join(), 0);
-  two.ends.answer();
+  pair.answer();
   asker.join();
 }
 
 void a_cancelled_thread_leaves_the_wait_to_others() {
-  Two two;
-  two.ends.talk(100);
+  EventPair pair;
+  pair.talk(100);
   for (int i = 0; i < 3; ++i) {
-    Waiting waiting(two.ends.far);
+    Waiting waiting(pair.far);
     if (!waiting.cancel()) die("the thread was not cancelled");
-    two.ends.talk(100);
+    pair.talk(100);
   }
 }
 
 void several_threads_wait() {
   Rnic here(g_host), there(g_host);
-  std::array<std::unique_ptr<Ends>, 4> all;
-  for (auto& ends : all) ends = std::make_unique<Ends>(here, there);
+  std::array<std::unique_ptr<EventPairOn>, 4> all;
+  for (auto& ends : all) ends = std::make_unique<EventPairOn>(here, there);
   std::array<std::thread, 4> threads;
   for (std::size_t i = 0; i < all.size(); ++i) threads[i] = std::thread([&, i] { all[i]->talk(300); });
   for (std::thread& thread : threads) thread.join();
@@ -304,11 +299,11 @@ void several_threads_wait() {
 
 // Each of them ends by itself, and what was to be moved by it is moved all the same.
 void of_several_waits_each_ends_by_itself() {
-  Two two;
-  Ends others(two.here, two.there), third(two.here, two.there);
+  EventPair pair;
+  EventPairOn others(pair.here, pair.there), third(pair.here, pair.there);
   handle(SIGUSR1, 0);
   for (int i = 0; i < 20; ++i) {
-    Waiting stays(others.far), interrupted(two.ends.far), cancelled(third.far);
+    Waiting stays(others.far), interrupted(pair.far), cancelled(third.far);
     interrupted.signal(SIGUSR1);
     expect_error("ibv_get_cq_event", interrupted.join(), EINTR);
     if (!cancelled.cancel()) die("the thread was not cancelled");
@@ -317,7 +312,7 @@ void of_several_waits_each_ends_by_itself() {
     for (const auto end = Clock::now() + kPatience; flag.load() != i + 1;)
       if (Clock::now() > end) die("the Write does not arrive");
     third.near.next();
-    two.ends.talk(10);
+    pair.talk(10);
     third.talk(10);
     std::thread asker([&] { others.ask(); });
     expect_error("ibv_get_cq_event", stays.join(), 0);
@@ -328,7 +323,7 @@ void of_several_waits_each_ends_by_itself() {
 
 void one_thread_waits_and_another_polls() {
   Rnic here(g_host), there(g_host);
-  Ends waited(here, there), polled(here, there);
+  EventPairOn waited(here, there), polled(here, there);
   std::thread waits([&] { waited.talk(300); });
   std::thread answers([&] {
     for (int i = 0; i < 300; ++i) {
@@ -349,27 +344,25 @@ void one_thread_waits_and_another_polls() {
 
 // What the peer writes arrives though the program, which has waited for events until now, looks at its memory alone.
 void writes_arrive_while_the_program_computes() {
-  Two two;
+  EventPair pair;
   for (char value = 1; value <= 20; ++value) {
-    two.ends.talk(20);
-    two.ends.write(value);
-    const std::atomic_ref<char> flag(two.ends.far.memory[kRoom - 1]);
+    pair.talk(20);
+    pair.write(value);
+    const std::atomic_ref<char> flag(pair.far.memory[kRoom - 1]);
     for (const auto end = Clock::now() + kPatience; flag.load() != value;)
       if (Clock::now() > end) die("the Write does not arrive");
-    two.ends.near.next();
+    pair.near.next();
   }
 }
 
 void a_fork_leaves_the_wait_alone() {
-  Two two;
-  two.ends.talk(100);
-  Waiting waiting(two.ends.far);
-  const pid_t child = fork();
-  if (child == 0) _exit(0);
-  join(child, std::chrono::seconds(10));
-  std::thread asker([&] { two.ends.ask(); });
+  EventPair pair;
+  pair.talk(100);
+  Waiting waiting(pair.far);
+  join(in_child([] {}));
+  std::thread asker([&] { pair.ask(); });
   expect_error("ibv_get_cq_event", waiting.join(), 0);
-  two.ends.answer();
+  pair.answer();
   asker.join();
 }
 
@@ -381,8 +374,8 @@ void the_librarys_threads_are_not_pinned_with_the_programs() {
   for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i)
     if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
   if (sched_setaffinity(0, sizeof one, &one) != 0) die("sched_setaffinity: %s", std::strerror(errno));
-  Two two;
-  two.ends.talk(20);
+  EventPair pair;
+  pair.talk(20);
   const std::vector<int> threads = threads_of("uiw-progress");
   if (threads.size() < 2) die("there are %zu threads", threads.size());
   for (const int thread : threads) {
@@ -392,18 +385,18 @@ void the_librarys_threads_are_not_pinned_with_the_programs() {
 }
 
 void a_channel_that_does_not_block() {
-  Two two;
-  End& far = two.ends.far;
+  EventPair pair;
+  End& far = pair.far;
   const int flags = fcntl(far.channel->fd, F_GETFL);
   fcntl(far.channel->fd, F_SETFL, flags | O_NONBLOCK);
   far.arm();
   expect_error("ibv_get_cq_event", far.event(), EAGAIN);
-  std::thread asker([&] { two.ends.ask(); });
+  std::thread asker([&] { pair.ask(); });
   pollfd ready{far.channel->fd, POLLIN, 0};
   if (::poll(&ready, 1, static_cast<int>(kPatience / std::chrono::milliseconds(1))) != 1) die("no event");
   expect_error("ibv_get_cq_event", far.event(), 0);
   fcntl(far.channel->fd, F_SETFL, flags);
-  two.ends.answer();
+  pair.answer();
   asker.join();
 }
 

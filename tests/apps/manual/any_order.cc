@@ -225,12 +225,7 @@ class Player {
     wait_a_while();
   }
 
-  static ibv_qp_state state_of(const apps::ManualQp& qp) {
-    ibv_qp_attr attributes{};
-    ibv_qp_init_attr initial{};
-    apps::expect_error("ibv_query_qp", ibv_query_qp(qp.get(), &attributes, IBV_QP_STATE, &initial), 0);
-    return attributes.qp_state;
-  }
+  static ibv_qp_state state_of(const apps::ManualQp& qp) { return apps::query(qp.get(), IBV_QP_STATE).qp_state; }
 
   void post_sends(const apps::ManualQp& qp) {
     for (unsigned i = 0; i < sends(); ++i) {
@@ -336,13 +331,10 @@ int main(int argc, char** argv) {
   }
   pid_t child = 0;
   if (apart) {
-    child = fork();
-    if (child < 0) die("fork: %s", std::strerror(errno));
-    if (child == 0) {
+    child = apps::in_child([&] {
       for (const Side& side : near) close(side.pipe);
       play(argv[1], far, seed, trials);
-      std::_Exit(0);
-    }
+    });
     for (const Side& side : far) close(side.pipe);  // its end shows
   } else {
     near.insert(near.end(), far.begin(), far.end());

@@ -251,14 +251,11 @@ std::vector<Child> start_members(const std::string& host, std::uint32_t count, s
   std::vector<Child> children;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     const apps::Pipe pipe;
-    const pid_t pid = fork();
-    if (pid < 0) die("fork: %s", std::strerror(errno));
-    if (pid == 0) {
+    const pid_t pid = apps::in_child([&] {
       for (const Child& other : children) close(other.pipe);
       close(pipe.ends[0]);
       Member(host, pipe.ends[1], rank, count, laps).live();
-      std::_Exit(0);
-    }
+    });
     close(pipe.ends[1]);
     children.push_back({pid, pipe.ends[0]});
   }

@@ -10,6 +10,7 @@ namespace {
 
 using apps::die;
 using apps::expect_error;
+using apps::in_child;
 using apps::ManualQp;
 using apps::Rnic;
 
@@ -56,18 +57,15 @@ void hold() {
 // ---- Fork ----------------------------------------------------------------------------------------------------------
 
 // A connected pair of one process, and messages over it.
-struct Wire {
+struct SmallPair {
   const Rnic& rnic;
   apps::Cq cq{rnic, 16};
   ManualQp near{rnic, cq, kSmall}, far{rnic, cq, kSmall};
   std::uint64_t heard[2]{};
   ibv_mr* mr = apps::reg(rnic.pd(), heard, sizeof heard, IBV_ACCESS_LOCAL_WRITE);
 
-  explicit Wire(const Rnic& of) : rnic(of) {
-    near.connect(far.place());
-    far.connect(near.place());
-  }
-  ~Wire() {
+  explicit SmallPair(const Rnic& of) : rnic(of) { apps::connect(near, far); }
+  ~SmallPair() {
     near.destroy();
     far.destroy();
     expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
@@ -87,29 +85,19 @@ struct Wire {
   }
 };
 
-template <typename Function>
-pid_t in_child(const Function& function) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child < 0) die("fork: %s", std::strerror(errno));
-  if (child != 0) return child;
-  function();
-  std::_Exit(0);
-}
-
 void with_children(int count, const std::function<void()>& child) {
   const Rnic rnic(apps::g_host);
-  Wire wire(rnic);
+  SmallPair pair(rnic);
   std::uint64_t message = 0;
   for (int i = 0; i < count; ++i) {
-    wire.there_and_back(++message);
+    pair.there_and_back(++message);
     const pid_t pid = in_child(child);
-    wire.there_and_back(++message);
+    pair.there_and_back(++message);
     apps::join(pid, kSoon);
-    wire.there_and_back(++message);
+    pair.there_and_back(++message);
   }
   // New ones too.
-  Wire(rnic).there_and_back(++message);
+  SmallPair(rnic).there_and_back(++message);
 }
 
 void fork_exit() {
@@ -125,14 +113,14 @@ void fork_exec() {
 void fork_use() {
   with_children(20, [] {
     const Rnic rnic(apps::g_host);
-    Wire wire(rnic);
-    for (std::uint64_t i = 0; i < 20; ++i) wire.there_and_back(i);
+    SmallPair pair(rnic);
+    for (std::uint64_t i = 0; i < 20; ++i) pair.there_and_back(i);
   });
 }
 // And connects to its parent.
 void fork_connect() {
   const Rnic rnic(apps::g_host);
-  Wire wire(rnic);
+  SmallPair pair(rnic);
   const apps::Pipe pipe;
   apps::Cq cq(rnic, 8);
   ManualQp qp(rnic, cq, kSmall);
@@ -163,9 +151,9 @@ void fork_connect() {
   ibv_wc wc{};
   if (!cq.next(wc)) die("no completion in the parent");
   apps::expect_status("what the child has sent", wc, IBV_WC_SUCCESS);
-  wire.there_and_back(1);
+  pair.there_and_back(1);
   apps::join(child, kSoon);
-  wire.there_and_back(2);
+  pair.there_and_back(2);
   qp.destroy();
   expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
 }
@@ -175,7 +163,7 @@ void fork_busy() {
   const Rnic rnic(apps::g_host);
   std::atomic<bool> over{false};
   std::thread other([&] {
-    for (std::uint64_t i = 0; !over; ++i) Wire(rnic).there_and_back(i);
+    for (std::uint64_t i = 0; !over; ++i) SmallPair(rnic).there_and_back(i);
   });
   for (int i = 0; i < 100; ++i) apps::join(in_child([] {}), kSoon);
   over = true;
@@ -186,9 +174,9 @@ void fork_busy() {
 void fork_outlive() {
   const pid_t parent = in_child([] {
     const Rnic rnic(apps::g_host);
-    Wire wire(rnic);
-    wire.there_and_back(1);
-    std::printf("ports: %u\n", apps::port_of(wire.near.get()->qp_num));
+    SmallPair pair(rnic);
+    pair.there_and_back(1);
+    std::printf("ports: %u\n", apps::port_of(pair.near.get()->qp_num));
     in_child([] {
       std::puts("child lives");
       std::fflush(stdout);

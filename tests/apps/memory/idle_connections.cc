@@ -186,14 +186,11 @@ int main(int argc, char** argv) {
     die("there are connections, and at most 16 messages and 16 receives");
   allow_descriptors();
   const apps::Pipe line, report;
-  const pid_t child = fork();
-  if (child < 0) die("fork: %s", std::strerror(errno));
-  if (child == 0) {
+  const pid_t child = apps::in_child([&] {
     close(line.ends[0]);
     const Memory grown = End(argv[1], line.ends[1], false, wanted).grow();
     apps::put(report.ends[1], &grown, sizeof grown);
-    std::_Exit(0);
-  }
+  });
   close(line.ends[1]);
   const Memory own = End(argv[1], line.ends[0], true, wanted).grow();
   Memory other;

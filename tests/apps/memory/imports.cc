@@ -68,30 +68,17 @@ void write(ibv_qp* qp, ibv_sge from, std::uint64_t to, std::uint32_t rkey) {
 }
 
 // Two queue pairs of one process, one in the domain of `pd`, the other in the device's own; connected.
-struct Couple {
-  Couple(const Rnic& rnic, ibv_pd* pd)
-      : near_cq(queue(pd->context)),
-        far_cq(queue(rnic.context())),
-        near(rnic, queue_pair(pd, near_cq)),
-        far(rnic, queue_pair(rnic.pd(), far_cq)) {
-    near.to_init();
-    far.to_init();
-    near.to_rtr(far.place());
-    far.to_rtr(near.place());
-    near.to_rts();
-    far.to_rts();
-  }
-  Couple(const Couple&) = delete;
-  Couple& operator=(const Couple&) = delete;
-  ~Couple() {
-    near.destroy();
-    far.destroy();
-    expect_error("ibv_destroy_cq", ibv_destroy_cq(near_cq), 0);
-    expect_error("ibv_destroy_cq", ibv_destroy_cq(far_cq), 0);
+struct ImportedPair {
+  ImportedPair(const Rnic& rnic, ibv_pd* pd)
+      : near_cq(pd->context, 16),
+        far_cq(rnic, 16),
+        near(rnic, queue_pair(pd, near_cq.get())),
+        far(rnic, queue_pair(rnic.pd(), far_cq.get())) {
+    connect(near, far);
   }
 
-  ibv_cq *near_cq, *far_cq;
-  ManualQp near, far;
+  const Cq near_cq, far_cq;
+  const ManualQp near, far;
 };
 
 // One end works with what it has imported only, as another part of the program would that was handed the descriptor.
@@ -110,16 +97,16 @@ void import_traffic() {
       expect(mr->lkey == original->lkey && mr->rkey == original->rkey && mr->length == kSize, "an imported region");
       expect(mr->addr == nullptr && mr->pd == pd && mr->context == imported.get(), "where an imported region is");
       {
-        const Couple couple(rnic, pd);
-        write(couple.far.get(), {number(ours.data()), kSize, own_mr->lkey}, number(shared.data()), mr->rkey);
+        const ImportedPair pair(rnic, pd);
+        write(pair.far.get(), {number(ours.data()), kSize, own_mr->lkey}, number(shared.data()), mr->rkey);
         expect(shared == ours, "what came through the imported region's key");
         std::fill(shared.begin(), shared.end(), 3);
-        write(couple.near.get(), {number(shared.data()), kSize, mr->lkey}, number(ours.data()), own_mr->rkey);
+        write(pair.near.get(), {number(shared.data()), kSize, mr->lkey}, number(ours.data()), own_mr->rkey);
         expect(shared == ours, "what was sent from the imported region");
         ibv_unimport_mr(mr);
         ibv_unimport_pd(pd);  // queue pairs in it may be left
         expect_error("ibv_dealloc_pd with a queue pair left", ibv_dealloc_pd(rnic.pd()), EBUSY);
-        write(couple.near.get(), {number(ours.data()), kSize, own_mr->lkey}, number(shared.data()), original->rkey);
+        write(pair.near.get(), {number(ours.data()), kSize, own_mr->lkey}, number(shared.data()), original->rkey);
       }
     }
     expect_error("ibv_dereg_mr", ibv_dereg_mr(own_mr), 0);
@@ -255,8 +242,8 @@ void import_outlives() {
   ibv_mr* const target_mr = reg(other.pd(), target.data(), kSize, kAll);
   rnic.reset();
   {
-    const Couple couple(other, pd);
-    write(couple.near.get(), {number(ours.data()), kSize, mr->lkey}, number(target.data()), target_mr->rkey);
+    const ImportedPair pair(other, pd);
+    write(pair.near.get(), {number(ours.data()), kSize, mr->lkey}, number(target.data()), target_mr->rkey);
     expect(target == ours, "what was written");
   }
   const Imported again(imported.get());

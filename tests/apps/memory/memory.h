@@ -20,9 +20,6 @@ inline constexpr int kRights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 inline constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | kRights | IBV_ACCESS_REMOTE_ATOMIC;
 inline constexpr int kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
-inline void expect(bool good, const char* what) {
-  if (!good) die("%s", what);
-}
 inline int error_of(const void* object) { return object == nullptr ? errno : 0; }
 
 inline ibv_pd* new_pd(Endpoint& end) { return made("ibv_alloc_pd", ibv_alloc_pd(end.id()->verbs)); }

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "tests/apps/memory/memory.h"
-#include "tests/apps/support/couple.h"
+#include "tests/apps/support/manual_pair.h"
 
 namespace apps::memory {
 
@@ -108,10 +108,10 @@ void remote(Way way, ibv_wr_opcode opcode) {
 
 // Another connection of the process goes on, and a new one can be made.
 void others_go_on(const std::function<void()>& meets_it) {
-  const Couple couple;
-  couple.talk();
+  const ManualPair manual;
+  manual.talk();
   meets_it();
-  couple.talk();
+  manual.talk();
   Pair pair;
   ibv_mr* mr = reg(pair.far.pd(), pair.target.data(), kSize, kAll);
   write_well(pair, mr->rkey, number(pair.target.data()));

@@ -11,11 +11,13 @@
 #include <functional>
 
 #include "tests/apps/support/pair.h"
+#include "tests/apps/support/process.h"
 
 namespace {
 
 using apps::die;
 using apps::expect_error;
+using apps::good;
 
 // One end tells the other, by octets. Only the ends that are used are open in a process that fork_off() has made.
 struct Signal {
@@ -42,19 +44,13 @@ struct Signal {
 
 // One that hangs ends by SIGALRM.
 pid_t fork_off(const std::function<void()>& life) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child < 0) die("fork: %s", std::strerror(errno));
-  if (child != 0) return child;
-  alarm(30);
-  life();
-  _exit(0);
+  return apps::in_child([&] {
+    alarm(30);
+    life();
+  });
 }
 
-void await_end(pid_t child) {
-  int status = -1;
-  if (waitpid(child, &status, 0) != child || status != 0) die("a process ended with status %#x", unsigned(status));
-}
+void await_end(pid_t child) { apps::join(child, std::chrono::seconds(60)); }
 
 enum class Wait { get_event, poll, epoll, select };
 
@@ -69,10 +65,9 @@ struct Server {
 
   explicit Server(bool listens = true) {
     bind();
-    pd = ibv_alloc_pd(id->verbs);
-    channel = ibv_create_comp_channel(id->verbs);
-    cq = ibv_create_cq(id->verbs, 16, nullptr, channel, 0);
-    if (pd == nullptr || channel == nullptr || cq == nullptr) die("no objects: %s", std::strerror(errno));
+    pd = apps::made("ibv_alloc_pd", ibv_alloc_pd(id->verbs));
+    channel = apps::made("ibv_create_comp_channel", ibv_create_comp_channel(id->verbs));
+    cq = apps::made("ibv_create_cq", ibv_create_cq(id->verbs, 16, nullptr, channel, 0));
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     if (epoll_ctl(set, EPOLL_CTL_ADD, events->fd, &wanted) != 0) die("epoll_ctl: %s", std::strerror(errno));
@@ -87,9 +82,7 @@ struct Server {
       die("rdma_bind_addr: %s", std::strerror(errno));
     rdma_freeaddrinfo(address);
   }
-  void listen() const {
-    if (rdma_listen(id, 4) != 0) die("rdma_listen: %s", std::strerror(errno));
-  }
+  void listen() const { good("rdma_listen", rdma_listen(id, 4)); }
 
   // Returns when the channel is readable.
   void wait(Wait how) const {
@@ -111,7 +104,7 @@ struct Server {
   }
   rdma_cm_id* next(rdma_cm_event_type wanted) const {
     rdma_cm_event* event = nullptr;
-    if (rdma_get_cm_event(events, &event) != 0) die("rdma_get_cm_event: %s", std::strerror(errno));
+    good("rdma_get_cm_event", rdma_get_cm_event(events, &event));
     if (event->event != wanted) die("%s, not %s", rdma_event_str(event->event), rdma_event_str(wanted));
     rdma_cm_id* const of = event->id;
     rdma_ack_cm_event(event);
@@ -124,12 +117,12 @@ struct Server {
     rdma_cm_id* const called = next(RDMA_CM_EVENT_CONNECT_REQUEST);
     ibv_qp_init_attr attributes = apps::qp_attributes({});
     attributes.send_cq = attributes.recv_cq = cq;
-    if (rdma_create_qp(called, pd, &attributes) != 0) die("rdma_create_qp: %s", std::strerror(errno));
+    good("rdma_create_qp", rdma_create_qp(called, pd, &attributes));
     char octets[8] = {};
     ibv_mr* const mr = apps::reg(pd, octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
     if (rdma_post_recv(called, nullptr, octets, sizeof octets, mr) != 0) die("no receive: %s", std::strerror(errno));
     rdma_conn_param parameters = apps::connection_parameters();
-    if (rdma_accept(called, &parameters) != 0) die("rdma_accept: %s", std::strerror(errno));
+    good("rdma_accept", rdma_accept(called, &parameters));
     next(RDMA_CM_EVENT_ESTABLISHED);
     ibv_wc wc{};
     if (!apps::Endpoint::completion(cq, channel, true, wc, std::chrono::seconds(20))) die("no event of the message");
@@ -146,8 +139,8 @@ void call() {
   apps::Endpoint end = apps::create(apps::g_host, apps::g_port, {});
   apps::connect(end);
   char octets[8] = "hello";
-  if (rdma_post_send(end.id(), nullptr, octets, sizeof octets, nullptr, IBV_SEND_INLINE | IBV_SEND_SIGNALED) != 0)
-    die("rdma_post_send: %s", std::strerror(errno));
+  good("rdma_post_send",
+       rdma_post_send(end.id(), nullptr, octets, sizeof octets, nullptr, IBV_SEND_INLINE | IBV_SEND_SIGNALED));
   ibv_wc wc{};
   if (!end.send_completion(wc)) die("the message is not sent");
   apps::expect_status("the send", wc, IBV_WC_SUCCESS);
@@ -272,11 +265,7 @@ void unread_call() {
   });
   if (!listens.await()) die("the server does not listen");
   const auto begun = apps::Clock::now();
-  rdma_addrinfo* address = apps::resolve(apps::g_host, apps::g_port, 0);
-  ibv_qp_init_attr attributes = apps::qp_attributes({});
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_ep(&id, address, nullptr, &attributes) != 0) die("rdma_create_ep: %s", std::strerror(errno));
-  rdma_freeaddrinfo(address);
+  rdma_cm_id* const id = apps::create_ep(apps::g_host, apps::g_port, 0, apps::Capacity{});
   rdma_conn_param parameters = apps::connection_parameters();
   if (rdma_connect(id, &parameters) == 0) die("a call of a process that has ended was taken");
   rdma_destroy_ep(id);

@@ -22,7 +22,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/apps/support/couple.h"
+#include "tests/apps/support/manual_pair.h"
 #include "tests/apps/support/process.h"
 
 namespace {
@@ -43,15 +43,15 @@ void expect_success(const apps::Endpoint& end, bool sends) {
 // Connections of both kinds, within this process. Completions are slept for, so that threads have to be woken.
 struct Connections {
   apps::Pair pair;
-  apps::Couple couple{true};
-  apps::Rnic& rnic = couple.rnic;
-  apps::Cq& cq = couple.cq;
+  apps::ManualPair manual{true};
+  apps::Rnic& rnic = manual.rnic;
+  apps::Cq& cq = manual.cq;
 
   Connections() { talk(); }
 
   // A message on each connection, and all completions.
   void talk() {
-    couple.talk();
+    manual.talk();
     char octets[32] = {};
     ibv_mr* mr = apps::reg(pair.far.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
     apps::post_receive(pair.far.qp(), {{apps::number(octets), sizeof octets, mr->lkey}});
@@ -139,7 +139,7 @@ void connect_during(const CloseAll& close_all) {
   known.insert({context->cmd_fd, context->async_fd, side.cq.get()->channel->fd});
   std::atomic<bool> done{false};
   std::thread connecting([&] {
-    for (int i = 0; i < kConnections; ++i) apps::ConnectedQps(side).talk();
+    for (int i = 0; i < kConnections; ++i) apps::ManualPairOn(side).talk();
     done = true;
   });
   while (!done) {
@@ -152,15 +152,6 @@ void connect_during(const CloseAll& close_all) {
 void close_each(int first, int last) {
   const int highest = *open_numbers().rbegin();
   for (int fd = first; fd <= std::min(last, highest); ++fd) close(fd);
-}
-
-// A child that ends with 0. It must not disturb the parent, whose descriptors are copies.
-template <typename Body>
-void in_child(Body body) {
-  const pid_t child = fork();
-  if (child < 0) die("fork: %s", std::strerror(errno));
-  if (child == 0) body();
-  apps::join(child, apps::kPatience);
 }
 
 void expect_three_left() {
@@ -262,18 +253,18 @@ void closed_from() {
 
 // The program's own of the device and of channels too: what needs none of them goes on.
 void closed_with_the_devices() {
-  const apps::Couple couple;
+  const apps::ManualPair manual;
   char octets[32] = {};
-  ibv_mr* mr = apps::reg(couple.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* mr = apps::reg(manual.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
   if (close_range(3, ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
   {
     const Files files;
     for (int i = 0; i < 2 * 50; ++i) {
       if (i % 2 == 0) {
-        couple.b.receive(octets, sizeof octets, mr, 1);
-        expect_error("ibv_post_send", couple.a.send("hi", 3, 2), 0);
+        manual.far.receive(octets, sizeof octets, mr, 1);
+        expect_error("ibv_post_send", manual.near.send("hi", 3, 2), 0);
       }
-      if (const ibv_wc wc = couple.next(); wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
+      if (const ibv_wc wc = manual.next(); wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
     }
   }
   std::puts("as documented");
@@ -284,19 +275,19 @@ void closed_with_the_devices() {
 // By what no interposer sees. The connection is lost; the program's files are not, and all that was made can be
 // destroyed.
 void closed_by_bare_system_calls() {
-  auto couple = std::make_unique<apps::Couple>(true);
+  auto manual = std::make_unique<apps::ManualPair>(true);
   char octets[32] = {};
-  ibv_mr* mr = apps::reg(couple->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-  couple->talk();
-  const ibv_context* context = couple->rnic.context();
-  const int first = 1 + std::max({context->cmd_fd, context->async_fd, couple->cq.get()->channel->fd});
+  ibv_mr* mr = apps::reg(manual->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  manual->talk();
+  const ibv_context* context = manual->rnic.context();
+  const int first = 1 + std::max({context->cmd_fd, context->async_fd, manual->cq.get()->channel->fd});
   if (syscall(SYS_close_range, std::max(first, *g_inherited.rbegin() + 1), ~0U, 0) != 0)
     die("close_range: %s", std::strerror(errno));
   const Files files;
-  couple->b.receive(octets, sizeof octets, mr, 3);
-  couple->a.send("hi", 3, 4);
+  manual->far.receive(octets, sizeof octets, mr, 3);
+  manual->near.send("hi", 3, 4);
   expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-  couple.reset();
+  manual.reset();
 }
 
 // A number that the program does not know is one that it did not open.
@@ -319,23 +310,24 @@ void children() {
   char true_path[] = "/bin/true";
   char* const argv[] = {true_path, nullptr};
   for (int i = 0; i < 3; ++i) {
-    in_child([&] {
+    // Children must not disturb the parent, whose descriptors they have copies of.
+    apps::join(apps::in_child([&] {
       closefrom(3);
       expect_three_left();
       execv(true_path, argv);
       _exit(1);
-    });
-    in_child([&] {
+    }));
+    apps::join(apps::in_child([&] {
       close_each(3, INT_MAX);
       expect_three_left();
       execv(true_path, argv);
       _exit(1);
-    });
-    in_child([] {
+    }));
+    apps::join(apps::in_child([] {
       if (close_range(3, ~0U, CLOSE_RANGE_UNSHARE) != 0) die("close_range: %s", std::strerror(errno));
       expect_three_left();
       _exit(0);
-    });
+    }));
     const int highest = *open_numbers().rbegin();
     const pid_t child = vfork();
     if (child == 0) {

@@ -16,14 +16,17 @@
 #include <thread>
 #include <vector>
 
-#include "tests/apps/support/couple.h"
+#include "tests/apps/support/manual_pair.h"
+#include "tests/apps/support/process.h"
 
 namespace {
 
-using apps::Couple;
 using apps::die;
 using apps::expect_error;
 using apps::made;
+using apps::ManualPair;
+
+constexpr std::chrono::seconds kLong{60};  // a child that hangs ends earlier, by SIGALRM
 
 // A completion queue that says so on a channel, and a queue pair whose receives fail.
 struct Teller {
@@ -94,7 +97,7 @@ void set_limit(int which, rlim_t most) {
 }
 
 // All that a child may do with what its parent has, and a connection of its own. One that hangs ends by SIGALRM.
-[[noreturn]] void live_as_child(Couple& inherited, Teller& teller, ibv_mr* mr) {
+[[noreturn]] void live_as_child(ManualPair& inherited, Teller& teller, ibv_mr* mr) {
   alarm(30);
   ibv_wc wc{};
   ibv_poll_cq(teller.cq.get(), 1, &wc);
@@ -105,13 +108,14 @@ void set_limit(int which, rlim_t most) {
   // A child may tidy up in its own way.
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  if (ibv_modify_qp(inherited.a.get(), &attributes, IBV_QP_STATE) == 0) die("a queue pair of the parent was modified");
-  inherited.a.destroy();
-  inherited.b.destroy();
+  if (ibv_modify_qp(inherited.near.get(), &attributes, IBV_QP_STATE) == 0)
+    die("a queue pair of the parent was modified");
+  inherited.near.destroy();
+  inherited.far.destroy();
   teller.qp.destroy();
   expect_error("ibv_destroy_cq", ibv_destroy_cq(inherited.cq.get()), 0);
   expect_error("ibv_destroy_cq", ibv_destroy_cq(teller.cq.get()), 0);
-  Couple own;
+  ManualPair own;
   own.talk();
   Teller another;
   another.tell();
@@ -176,8 +180,8 @@ void no_thread_to_be_had() {
 
 // Threads are at all kinds of calls while the process forks.
 void children_of_a_busy_program() {
-  Couple couple;
-  couple.talk();
+  ManualPair pair;
+  pair.talk();
   Teller teller;
   teller.tell();
   char octets[64];
@@ -208,21 +212,14 @@ void children_of_a_busy_program() {
   keep_at([&] {
     const apps::Cq cq(rnic, 8);
     apps::ManualQp a(rnic, cq, {}), b(rnic, cq, {});
-    a.connect(b.place());
-    b.connect(a.place());
+    apps::connect(a, b);
   });
   for (int i = 0; i < 40; ++i) {
-    std::fflush(nullptr);
-    const pid_t child = fork();
-    if (child < 0) die("fork: %s", std::strerror(errno));
-    if (child == 0) live_as_child(couple, teller, mr);
-    int status = 0;
-    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
-    if (status != 0) die("child %d ended with status %#x", i, static_cast<unsigned>(status));
+    apps::join(apps::in_child([&] { live_as_child(pair, teller, mr); }), kLong);
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();
-  couple.talk();
+  pair.talk();
   expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
 }
 
@@ -232,15 +229,12 @@ void children_on_a_device_of_their_parent() {
   const apps::Rnic rnic(apps::g_host);
   const Ids ids(apps::g_host, apps::g_port);
   for (int turn = 0; turn < 2; ++turn) {
-    const pid_t child = fork();
-    if (child < 0) die("fork: %s", std::strerror(errno));
-    if (child == 0) {
+    const pid_t child = apps::in_child([&] {
       alarm(30);
       {
         const apps::Cq cq(rnic, 8, true);
         const apps::ManualQp a(rnic, cq, {}), b(rnic, cq, {});
-        a.connect(b.place());
-        b.connect(a.place());
+        apps::connect(a, b);
         char octets[8];
         ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
         b.receive(octets, sizeof octets, mr, 1);
@@ -263,28 +257,25 @@ void children_on_a_device_of_their_parent() {
       if (rdma_create_qp(id, nullptr, &attributes) != 0) die("rdma_create_qp in a child: %s", std::strerror(errno));
       rdma_destroy_qp(id);
       expect_error("rdma_destroy_id", rdma_destroy_id(id), 0);
-      std::_Exit(0);
-    }
-    int status = 0;
-    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
-    if (status != 0) die("the child ended with status %#x", static_cast<unsigned>(status));
+    });
+    apps::join(child, kLong);
   }
 }
 
 // With queue pairs, a completion queue with moderation, a shared receive queue and a region left over.
 void device_closed_first() {
-  auto* couple = new Couple;
-  couple->talk();
+  auto* pair = new ManualPair;
+  pair->talk();
   ibv_modify_cq_attr moderation{};
   moderation.attr_mask = IBV_CQ_ATTR_MODERATE;
   moderation.moderate = {100, 50'000};
-  expect_error("ibv_modify_cq", ibv_modify_cq(couple->cq.get(), &moderation), 0);
-  expect_error("ibv_req_notify_cq", ibv_req_notify_cq(couple->cq.get(), 0), 0);
+  expect_error("ibv_modify_cq", ibv_modify_cq(pair->cq.get(), &moderation), 0);
+  expect_error("ibv_req_notify_cq", ibv_req_notify_cq(pair->cq.get(), 0), 0);
   char octets[8] = {};
-  ibv_mr* mr = apps::reg(couple->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-  couple->b.receive(octets, sizeof octets, mr, 1);
-  expect_error("ibv_post_send", couple->a.send("bye", 4, 2), 0);
-  expect_error("ibv_close_device", ibv_close_device(couple->rnic.context()), 0);
+  ibv_mr* mr = apps::reg(pair->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  pair->far.receive(octets, sizeof octets, mr, 1);
+  expect_error("ibv_post_send", pair->near.send("bye", 4, 2), 0);
+  expect_error("ibv_close_device", ibv_close_device(pair->rnic.context()), 0);
   usleep(100'000);  // what has been started may end
 }
 

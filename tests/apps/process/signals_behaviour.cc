@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "tests/apps/support/couple.h"
+#include "tests/apps/support/manual_pair.h"
 
 namespace apps::signals {
 
@@ -19,20 +19,20 @@ Side* g_side = nullptr;  // lives until the process ends
 
 void connect() {
   g_side = new Side;
-  ConnectedQps(*g_side).talk();
+  ManualPairOn(*g_side).talk();
 }
 
 // A Send of registered memory that is not there any more. The row has the CRC on, so that this thread reads the memory
 // in ibv_post_send(), and not the kernel.
 void use_memory_that_is_gone() {
   constexpr std::size_t kSize = 16 * kPage;
-  const ConnectedQps couple(*g_side);
-  couple.talk();
+  const ManualPairOn pair(*g_side);
+  pair.talk();
   void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ibv_mr* mr = reg(g_side->rnic.pd(), memory, kSize, IBV_ACCESS_LOCAL_WRITE);
   if (mprotect(memory, kSize, PROT_NONE) != 0) die("mprotect: %s", std::strerror(errno));
-  SendRequest(IBV_WR_SEND, {number(memory), kSize, mr->lkey}, 7).post(couple.a.get());
-  ibv_wc wc = couple.next();
+  SendRequest(IBV_WR_SEND, {number(memory), kSize, mr->lkey}, 7).post(pair.near.get());
+  ibv_wc wc = pair.next();
   if (wc.wr_id != 7 || wc.status == IBV_WC_SUCCESS)
     die("what was not there was sent: %s", ibv_wc_status_str(wc.status));
   while (ibv_poll_cq(g_side->cq.get(), 1, &wc) > 0) {

@@ -13,10 +13,6 @@ namespace apps::datagrams {
 constexpr std::uint32_t kQkey = 0x1234567;
 constexpr std::size_t kGrh = 40, kSlot = kGrh + sizeof(std::uint64_t);
 
-inline void expect(bool good, const char* what) {
-  if (!good) die("%s", what);
-}
-
 struct Device {
   Device();
   ~Device();

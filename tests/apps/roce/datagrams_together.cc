@@ -179,14 +179,9 @@ void forks() {
   for (int turn = 0; turn < 10; ++turn) {
     talk(one, other);
     const std::set<int> before = open_numbers();
-    std::fflush(nullptr);
-    const pid_t child = fork();
-    if (child < 0) die("fork: %s", std::strerror(errno));
-    if (child == 0) live_as_child(inherited, before);
+    const pid_t child = in_child([&] { live_as_child(inherited, before); });
     talk(other, one);  // while the child lives
-    int status = 0;
-    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
-    if (status != 0) die("child %d ended with status %#x", turn, static_cast<unsigned>(status));
+    join(child, std::chrono::seconds(60));
     expect(inherited.next() == ~0ULL, "another message than the child's");
     talk(one, inherited);
   }
@@ -213,13 +208,8 @@ void forks_under_traffic() {
   });
   for (int turn = 0; turn < 20; ++turn) {
     const std::set<int> before = open_numbers();
-    std::fflush(nullptr);
-    const pid_t child = fork();
-    if (child < 0) die("fork: %s", std::strerror(errno));
-    if (child == 0) live_as_child(inherited, before);
-    int status = 0;
-    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
-    if (status != 0) die("child %d ended with status %#x", turn, static_cast<unsigned>(status));
+    const pid_t child = in_child([&] { live_as_child(inherited, before); });
+    join(child, std::chrono::seconds(60));
     expect(inherited.next() == ~0ULL, "another message than the child's");
   }
   stop = true;

@@ -7,30 +7,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
+#include "tests/apps/support/calls.h"
+
 namespace {
 
-constexpr int kRejected = 2;
+using apps::die;
+using apps::expect;
 
-void expect(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "not as expected: %s\n", what);
-  std::exit(1);
-}
+constexpr int kRejected = 2;
 
 rdma_cm_event* next(rdma_event_channel* channel, rdma_cm_event_type type, int status = 0) {
   rdma_cm_event* event = nullptr;
   expect(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
-  if (event->event != type || event->status != status) {
-    std::fprintf(stderr, "%s, status %d, in place of %s\n", rdma_event_str(event->event), event->status,
-                 rdma_event_str(type));
-    std::exit(1);
-  }
+  if (event->event != type || event->status != status)
+    die("%s, status %d, in place of %s", rdma_event_str(event->event), event->status, rdma_event_str(type));
   return event;
 }
 

@@ -3,15 +3,12 @@
 // for one. Both are used by one thread.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tests/apps/support/pair.h"
 
 namespace apps::views {
-
-inline void expect(bool good, const char* what) {
-  if (!good) die("%s", what);
-}
 
 struct Event {
   rdma_cm_id* id;
@@ -30,7 +27,7 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  void make_id() { expect(rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id"); }
+  void make_id() { good("rdma_create_id", rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP)); }
   Event next(rdma_cm_event_type wanted) {
     bool is_other = false;
     return next_of(wanted, wanted, is_other);
@@ -40,7 +37,7 @@ class Channel {
     pollfd ready{channel_->fd, POLLIN, 0};
     if (poll(&ready, 1, 30'000) != 1) die("no %s in time", rdma_event_str(wanted));
     rdma_cm_event* event = nullptr;
-    expect(rdma_get_cm_event(channel_, &event) == 0, "rdma_get_cm_event");
+    good("rdma_get_cm_event", rdma_get_cm_event(channel_, &event));
     if (event->event != wanted && event->event != other)
       die("%s (%d), not %s", rdma_event_str(event->event), event->status, rdma_event_str(wanted));
     is_other = event->event == other;
@@ -66,23 +63,27 @@ inline rdma_addrinfo* address(int flags) { return resolve(g_host, g_port, flags)
 inline void start_listening(Channel& server) {
   server.make_id();
   rdma_addrinfo* local = address(RAI_PASSIVE);
-  expect(rdma_bind_addr(server.id, local->ai_src_addr) == 0, "rdma_bind_addr");
+  good("rdma_bind_addr", rdma_bind_addr(server.id, local->ai_src_addr));
   rdma_freeaddrinfo(local);
-  expect(rdma_listen(server.id, 4) == 0, "rdma_listen");
+  good("rdma_listen", rdma_listen(server.id, 4));
 }
 
 inline void resolve_address(Channel& client) {
   client.make_id();
   rdma_addrinfo* remote = address(0);
-  expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 2000) == 0, "rdma_resolve_addr");
+  good("rdma_resolve_addr", rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 2000));
   rdma_freeaddrinfo(remote);
   client.next(RDMA_CM_EVENT_ADDR_RESOLVED);
 }
 
+inline void resolve_route(Channel& client) {
+  good("rdma_resolve_route", rdma_resolve_route(client.id, 2000));
+  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
 inline void resolve(Channel& client) {
   resolve_address(client);
-  expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
-  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  resolve_route(client);
 }
 
 inline ibv_context* open_device(const char* name) {
@@ -107,9 +108,8 @@ inline rdma_conn_param with_data(const std::vector<std::uint8_t>& data, std::uin
 // What a program makes of an id that knows its device: a queue pair of librdmacm's or of its own.
 struct Queues {
   explicit Queues(rdma_cm_id* of) : id(of) {
-    pd = ibv_alloc_pd(id->verbs);
-    cq = ibv_create_cq(id->verbs, 256, nullptr, nullptr, 0);
-    expect(pd != nullptr && cq != nullptr, "ibv_alloc_pd, ibv_create_cq");
+    pd = made("ibv_alloc_pd", ibv_alloc_pd(id->verbs));
+    cq = made("ibv_create_cq", ibv_create_cq(id->verbs, 256, nullptr, nullptr, 0));
   }
   ~Queues() {
     if (id->qp != nullptr) rdma_destroy_qp(id);
@@ -128,7 +128,7 @@ struct Queues {
   }
   void managed() {
     ibv_qp_init_attr attributes = initial();
-    expect(rdma_create_qp(id, pd, &attributes) == 0, "rdma_create_qp");
+    good("rdma_create_qp", rdma_create_qp(id, pd, &attributes));
   }
   void by_program() {
     ibv_qp_init_attr attributes = initial();
@@ -140,7 +140,7 @@ struct Queues {
     ibv_qp_attr attributes{};
     attributes.qp_state = state;
     int given = 0;
-    expect(rdma_init_qp_attr(id, &attributes, &given) == 0, "rdma_init_qp_attr");
+    good("rdma_init_qp_attr", rdma_init_qp_attr(id, &attributes, &given));
     if (given != mask) die("rdma_init_qp_attr of state %d gives mask %#x, not %#x", state, given, mask);
     expect_error("ibv_modify_qp", ibv_modify_qp(own, &attributes, given), 0);
     return attributes;
@@ -163,6 +163,39 @@ struct Queues {
   ibv_cq* cq;
   ibv_qp* own = nullptr;
   ibv_mr* mr = nullptr;
+};
+
+// The fixture Pair by event channels, as far as its caller has come: it has called, with a queue pair of librdmacm's,
+// and the server has the request.
+struct CalledPair {
+  explicit CalledPair(Channel& server, rdma_conn_param asked = connection_parameters()) {
+    resolve(client);
+    near.emplace(client.id);
+    near->managed();
+    good("rdma_connect", rdma_connect(client.id, &asked));
+    request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  }
+  CalledPair(const CalledPair&) = delete;
+  CalledPair& operator=(const CalledPair&) = delete;
+  ~CalledPair() { rdma_destroy_id(request.id); }
+
+  Channel client;
+  std::optional<Queues> near;
+  Event request{};
+};
+
+// Both ends are connected.
+struct Pair : CalledPair {
+  Pair(Channel& server, const rdma_conn_param& asked, rdma_conn_param accepted)
+      : CalledPair(server, asked), far(request.id) {
+    far.managed();
+    good("rdma_accept", rdma_accept(request.id, &accepted));
+    response = client.next(RDMA_CM_EVENT_ESTABLISHED);
+    server.next(RDMA_CM_EVENT_ESTABLISHED);
+  }
+
+  Queues far;
+  Event response{};
 };
 
 // See views_datagrams.cc. `index`: of the GID.

@@ -59,9 +59,7 @@ void check_rtr(const Queues& end, const ibv_qp_attr& attributes) {
   ibv_gid source{};
   expect(ibv_query_gid(end.id->verbs, 1, attributes.ah_attr.grh.sgid_index, &source) == 0, "ibv_query_gid");
   expect(std::memcmp(&source, &ib.sgid, sizeof source) == 0, "sgid_index");
-  ibv_qp_attr now{};
-  ibv_qp_init_attr initial{};
-  expect_error("ibv_query_qp", ibv_query_qp(end.own, &now, IBV_QP_AV | IBV_QP_DEST_QPN, &initial), 0);
+  const ibv_qp_attr now = query(end.own, IBV_QP_AV | IBV_QP_DEST_QPN);
   expect(now.dest_qp_num == kManaged && now.ah_attr.is_global == 1, "ibv_query_qp tells of another peer");
 }
 
@@ -106,7 +104,7 @@ void own_steps() {
   expect_private_data_limit(client.id, near);
   rdma_conn_param parameters = with_data(question, near.own->qp_num);
   parameters.retry_count = 5;
-  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  good("rdma_connect", rdma_connect(client.id, &parameters));
 
   const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
   check_message(request, 56, question, 8, 5);
@@ -122,12 +120,12 @@ void own_steps() {
     far.step(IBV_QPS_RTS, kRts);
     rdma_conn_param accepted = with_data(reply, far.own->qp_num);
     accepted.responder_resources = accepted.initiator_depth = 4;
-    expect(rdma_accept(request.id, &accepted) == 0, "rdma_accept");
+    good("rdma_accept", rdma_accept(request.id, &accepted));
 
     const Event response = client.next(RDMA_CM_EVENT_CONNECT_RESPONSE);
     check_message(response, 196, reply, 4);
     step_to_rts(near);
-    expect(rdma_establish(client.id) == 0, "rdma_establish");
+    good("rdma_establish", rdma_establish(client.id));
     server.next(RDMA_CM_EVENT_ESTABLISHED);
 
     near.send("ping", 5);
@@ -137,44 +135,17 @@ void own_steps() {
     near.complete("the ping");
     near.complete("the pong's receive");
     expect(std::strcmp(answer, "pong") == 0, "the pong's data");
-    expect(rdma_disconnect(client.id) == 0, "rdma_disconnect");
+    good("rdma_disconnect", rdma_disconnect(client.id));
     client.next(RDMA_CM_EVENT_DISCONNECTED);
     server.next(RDMA_CM_EVENT_DISCONNECTED);
   }
   rdma_destroy_id(request.id);
 }
 
-// Two ends that librdmacm connects, with the numbers of retries that each program asks for.
-struct Retrying {
-  Retrying(Channel& server, rdma_conn_param asked, rdma_conn_param accepted) {
-    resolve(client);
-    near.emplace(client.id);
-    near->managed();
-    expect(rdma_connect(client.id, &asked) == 0, "rdma_connect");
-    request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
-    far.emplace(request.id);
-    far->managed();
-    expect(rdma_accept(request.id, &accepted) == 0, "rdma_accept");
-    response = client.next(RDMA_CM_EVENT_ESTABLISHED);
-    server.next(RDMA_CM_EVENT_ESTABLISHED);
-  }
-  ~Retrying() {
-    far.reset();
-    rdma_destroy_id(request.id);
-    near.reset();
-  }
-  static void expect_retries(rdma_cm_id* id, int retries, int rnr_retries) {
-    ibv_qp_attr now{};
-    ibv_qp_init_attr initial{};
-    expect_error("ibv_query_qp", ibv_query_qp(id->qp, &now, IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, &initial), 0);
-    expect(now.retry_cnt == retries && now.rnr_retry == rnr_retries, "the retries of a queue pair");
-  }
-  void send() const { SendRequest(IBV_WR_SEND).post(client.id->qp); }
-
-  Channel client;
-  Event request{}, response{};
-  std::optional<Queues> near, far;
-};
+void expect_retries(rdma_cm_id* id, int retries, int rnr_retries) {
+  const ibv_qp_attr now = query(id->qp, IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  expect(now.retry_cnt == retries && now.rnr_retry == rnr_retries, "the retries of a queue pair");
+}
 
 // Each end retries as often as the other has said, and then its work fails; 7 says for ever.
 void retries() {
@@ -183,29 +154,26 @@ void retries() {
   const std::vector<std::uint8_t> question{1, 2, 3}, reply{9, 8};
   rdma_conn_param asked = with_data(question), accepted = with_data(reply);
   asked.retry_count = accepted.retry_count = 6;
-  Retrying patient(server, asked, accepted);
-  patient.send();
+  Pair patient(server, asked, accepted);
+  SendRequest(IBV_WR_SEND).post(patient.client.id->qp);
   asked.rnr_retry_count = 3;
   accepted.rnr_retry_count = 0;
   {
-    const Retrying end(server, asked, accepted);
+    const Pair end(server, asked, accepted);
     check_message(end.request, 56, question, 8, 6, 3);
     check_message(end.response, 196, reply, 8, 0, 0);
-    Retrying::expect_retries(end.client.id, 6, 0);
-    Retrying::expect_retries(end.request.id, 6, 3);
-    end.send();
+    expect_retries(end.client.id, 6, 0);
+    expect_retries(end.request.id, 6, 3);
+    SendRequest(IBV_WR_SEND).post(end.client.id->qp);
     ibv_wc wc{};
     expect(Endpoint::completion(end.near->cq, nullptr, false, wc), "a Send without a receive does not end");
     expect_status("a Send without a receive", wc, IBV_WC_RNR_RETRY_EXC_ERR);
-    ibv_qp_attr now{};
-    ibv_qp_init_attr initial{};
-    expect_error("ibv_query_qp", ibv_query_qp(end.client.id->qp, &now, IBV_QP_STATE, &initial), 0);
-    expect(now.qp_state == IBV_QPS_ERR, "the queue pair is not in ERR");
+    expect(query(end.client.id->qp, IBV_QP_STATE).qp_state == IBV_QPS_ERR, "the queue pair is not in ERR");
   }
   ibv_wc wc{};
   expect(ibv_poll_cq(patient.near->cq, 1, &wc) == 0, "a Send does not wait for ever");
   post_receive(patient.request.id->qp);
-  patient.far->complete("the receive of the Send that has waited");
+  patient.far.complete("the receive of the Send that has waited");
   patient.near->complete("the Send that has waited");
 }
 
@@ -216,13 +184,12 @@ void ack_timeout() {
   std::uint8_t timeout = 12;
   expect(rdma_set_option(client.id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout) == 0,
          "RDMA_OPTION_ID_ACK_TIMEOUT");
-  expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
-  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  resolve_route(client);
   expect(client.id->route.path_rec[0].packet_life_time == 11, "the path's lifetime");
   Queues near(client.id);
   near.managed();
   rdma_conn_param parameters = connection_parameters();
-  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  good("rdma_connect", rdma_connect(client.id, &parameters));
   const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
   {
     Queues far(request.id);
@@ -233,14 +200,10 @@ void ack_timeout() {
       expect(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout) == 0,
              "RDMA_OPTION_ID_ACK_TIMEOUT behind the path");
     }
-    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    good("rdma_accept", rdma_accept(request.id, &parameters));
     client.next(RDMA_CM_EVENT_ESTABLISHED);
-    ibv_qp_attr now{};
-    ibv_qp_init_attr initial{};
-    expect_error("ibv_query_qp", ibv_query_qp(client.id->qp, &now, IBV_QP_TIMEOUT, &initial), 0);
-    expect(now.timeout == 14, "the queue pair's timeout");
-    expect_error("ibv_query_qp", ibv_query_qp(request.id->qp, &now, IBV_QP_TIMEOUT, &initial), 0);
-    expect(now.timeout == 0, "the timeout of the passive side");
+    expect(query(client.id->qp, IBV_QP_TIMEOUT).timeout == 14, "the queue pair's timeout");
+    expect(query(request.id->qp, IBV_QP_TIMEOUT).timeout == 0, "the timeout of the passive side");
   }
   rdma_destroy_id(request.id);
 }
@@ -262,21 +225,21 @@ void path_and_ece() {
   client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
   check_path(client.id);
   ibv_ece known{7, 1, 0};
-  expect(rdma_set_local_ece(client.id, &known) == 0, "rdma_set_local_ece");
+  good("rdma_set_local_ece", rdma_set_local_ece(client.id, &known));
   Queues near(client.id);
   near.by_program();
   near.step(IBV_QPS_INIT, kInit);
   rdma_conn_param parameters = with_data({}, near.own->qp_num);
-  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  good("rdma_connect", rdma_connect(client.id, &parameters));
   const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
   ibv_ece of_peer{1, 1, 1};
   expect(rdma_get_remote_ece(request.id, &of_peer) == 0 && of_peer.vendor_id == 0, "rdma_get_remote_ece");
   {
     Queues far(request.id);
     far.managed();
-    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    good("rdma_accept", rdma_accept(request.id, &parameters));
     client.next(RDMA_CM_EVENT_CONNECT_RESPONSE);
-    expect(rdma_establish(client.id) == 0, "rdma_establish");
+    good("rdma_establish", rdma_establish(client.id));
     server.next(RDMA_CM_EVENT_ESTABLISHED);
   }
   rdma_destroy_id(request.id);
@@ -288,49 +251,41 @@ void rejected() {
   Queues queues(client.id);
   queues.managed();
   rdma_conn_param parameters = connection_parameters();
-  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  good("rdma_connect", rdma_connect(client.id, &parameters));
   expect(client.next(RDMA_CM_EVENT_REJECTED).status == 8, "nobody listens: the reason");
 
   start_listening(server);
-  Channel other;
-  resolve(other);
-  Queues more(other.id);
-  more.managed();
-  expect(rdma_connect(other.id, &parameters) == 0, "rdma_connect");
-  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  CalledPair pair(server);
+  rdma_cm_id* const called = pair.request.id;
   const std::vector<std::uint8_t> why{4, 5, 6}, too_long(149);
-  expect(rdma_reject(request.id, too_long.data(), 149) != 0, "149 octets of private data in a REJ");
+  expect(rdma_reject(called, too_long.data(), 149) != 0, "149 octets of private data in a REJ");
   expect_error("149 octets of private data in a REJ", errno, EINVAL);
-  expect(rdma_reject(request.id, why.data(), 3) == 0, "rdma_reject");
-  rdma_destroy_id(request.id);
-  const Event answer = other.next(RDMA_CM_EVENT_REJECTED);
+  good("rdma_reject", rdma_reject(called, why.data(), 3));
+  const Event answer = pair.client.next(RDMA_CM_EVENT_REJECTED);
   expect(answer.status == 28, "the reason");
   expect(answer.data.size() == 148 && std::memcmp(answer.data.data(), why.data(), why.size()) == 0, "private data");
 }
 
 // The peer may be gone before librdmacm takes its answer: then the connection stood, and has ended.
 void ended_first() {
-  Channel server, client;
+  Channel server;
   start_listening(server);
-  resolve(client);
-  Queues near(client.id);
-  near.managed();
-  rdma_conn_param parameters = connection_parameters();
-  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
-  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  CalledPair pair(server);
+  Channel& client = pair.client;
+  rdma_cm_id* const called = pair.request.id;
   {
-    Queues far(request.id);
+    Queues far(called);
     far.managed();
-    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    rdma_conn_param parameters = connection_parameters();
+    good("rdma_accept", rdma_accept(called, &parameters));
     server.next(RDMA_CM_EVENT_ESTABLISHED);
-    expect(rdma_disconnect(request.id) == 0, "rdma_disconnect");
+    good("rdma_disconnect", rdma_disconnect(called));
     server.next(RDMA_CM_EVENT_DISCONNECTED);
   }
   const auto end = Clock::now() + kPatience;
-  ibv_qp_attr now{};
-  ibv_qp_init_attr initial{};
+  ibv_qp_attr now;
   do {
-    expect_error("ibv_query_qp", ibv_query_qp(client.id->qp, &now, IBV_QP_STATE, &initial), 0);
+    now = query(client.id->qp, IBV_QP_STATE);
     expect(Clock::now() < end, "the stream does not end");
     sched_yield();
   } while (now.qp_state != IBV_QPS_ERR);
@@ -339,7 +294,6 @@ void ended_first() {
   // From here on the program's steps are its own.
   now.qp_state = IBV_QPS_INIT;
   expect_error("from ERR to INIT", ibv_modify_qp(client.id->qp, &now, IBV_QP_STATE), EINVAL);
-  rdma_destroy_id(request.id);
 }
 
 // rdma_disconnect() takes the queue pair to ERR: what had completed by then arrives all the same.
@@ -383,10 +337,10 @@ void without_queue_pair(std::uint32_t near, std::uint32_t far) {
   expect(rdma_accept(request.id, &accepted) == 0, "rdma_accept without a queue pair");
   check_message(client.next(RDMA_CM_EVENT_CONNECT_RESPONSE), 196, reply, 4);
   expect(server.silent(), "the called side has an event before the caller confirms the response");
-  expect(rdma_establish(client.id) == 0, "rdma_establish");
+  good("rdma_establish", rdma_establish(client.id));
   server.next(RDMA_CM_EVENT_ESTABLISHED);
   rdma_cm_id* first = near == kNoQueuePair ? request.id : client.id;
-  expect(rdma_disconnect(first) == 0, "rdma_disconnect");
+  good("rdma_disconnect", rdma_disconnect(first));
   client.next(RDMA_CM_EVENT_DISCONNECTED);
   server.next(RDMA_CM_EVENT_DISCONNECTED);
   expect(rdma_disconnect(client.id) == 0 && rdma_disconnect(request.id) == 0, "rdma_disconnect once more");
@@ -459,16 +413,9 @@ class TcpServer {
 };
 
 void call(Channel& server) {
-  Channel client;
-  resolve(client);
-  Queues near(client.id);
-  near.managed();
-  rdma_conn_param parameters = connection_parameters();
-  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
-  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
-  expect(rdma_reject(request.id, nullptr, 0) == 0, "rdma_reject");
-  rdma_destroy_id(request.id);
-  client.next(RDMA_CM_EVENT_REJECTED);
+  CalledPair pair(server);
+  good("rdma_reject", rdma_reject(pair.request.id, nullptr, 0));
+  pair.client.next(RDMA_CM_EVENT_REJECTED);
 }
 
 // RDMA and TCP with one number in one program, RDMA first: as UCX does.
@@ -486,12 +433,12 @@ void beside_tcp() {
   Channel server;
   server.make_id();
   rdma_addrinfo* local = address(RAI_PASSIVE);
-  expect(rdma_bind_addr(server.id, local->ai_src_addr) == 0, "rdma_bind_addr");
+  good("rdma_bind_addr", rdma_bind_addr(server.id, local->ai_src_addr));
   rdma_freeaddrinfo(local);
   const TcpServer tcp;
   tcp.reuse_address();
   tcp.bind();
-  expect(rdma_listen(server.id, 4) == 0, "rdma_listen");
+  good("rdma_listen", rdma_listen(server.id, 4));
   tcp.listen();
   call(server);
   tcp.serve();
@@ -553,7 +500,7 @@ void resolves_to_nobody() {
   rdma_addrinfo* remote = address(0);
   for (const int patience : {300, 0}) {
     const auto begun = Clock::now();
-    expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience) == 0, "rdma_resolve_addr");
+    good("rdma_resolve_addr", rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience));
     expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience) == -1 && errno == EINVAL,
            "rdma_resolve_addr while another is under way");
     expect(client.next(RDMA_CM_EVENT_ADDR_ERROR).status == -ETIMEDOUT, "the status of ADDR_ERROR");
@@ -571,14 +518,13 @@ void resolves_late() {
   Channel client;
   client.make_id();
   rdma_addrinfo* remote = address(0);
-  expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 30'000) == 0, "rdma_resolve_addr");
+  good("rdma_resolve_addr", rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 30'000));
   rdma_freeaddrinfo(remote);
   expect(client.silent(), "resolved, although nobody has the address");
   std::puts("under way");
   std::fflush(stdout);
   client.next(RDMA_CM_EVENT_ADDR_RESOLVED);
-  expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
-  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  resolve_route(client);
 }
 
 void steps_to_nobody(int error, std::chrono::milliseconds least) {
@@ -644,14 +590,13 @@ void source_port_again() {
     client.make_id();
     expect_error("rdma_bind_addr", bind_error(client.id, reinterpret_cast<sockaddr*>(&source)), {0});
     port = rdma_get_src_port(client.id);
-    expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 2000) == 0, "rdma_resolve_addr");
+    good("rdma_resolve_addr", rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 2000));
     client.next(RDMA_CM_EVENT_ADDR_RESOLVED);
-    expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
-    client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    resolve_route(client);
     Queues near(client.id);
     near.managed();
     rdma_conn_param parameters = connection_parameters();
-    expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+    good("rdma_connect", rdma_connect(client.id, &parameters));
     // The end of the connection before is reported by the thread that sees it, so it may come behind the next request.
     bool ended = far == nullptr, requested = false;
     Event next{};
@@ -666,11 +611,11 @@ void source_port_again() {
     request = next;
     far = std::make_unique<Queues>(request.id);
     far->managed();
-    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    good("rdma_accept", rdma_accept(request.id, &parameters));
     client.next(RDMA_CM_EVENT_ESTABLISHED);
     server.next(RDMA_CM_EVENT_ESTABLISHED);
     expect(rdma_get_src_port(client.id) == port, "another source port than the program has chosen");
-    expect(rdma_disconnect(client.id) == 0, "rdma_disconnect");
+    good("rdma_disconnect", rdma_disconnect(client.id));
   }
   server.next(RDMA_CM_EVENT_DISCONNECTED);
   destroy_far();

@@ -38,8 +38,19 @@ Object* made(const char* what, Object* object) {
   return object;
 }
 
+inline void expect(bool holds, const char* what) {
+  if (!holds) die("%s", what);
+}
+
 inline std::uint64_t number(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 inline unsigned long long ull(std::uint64_t value) { return value; }  // for printf
+
+inline ibv_qp_attr query(ibv_qp* qp, int mask) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  good("ibv_query_qp", ibv_query_qp(qp, &attributes, mask, &initial));
+  return attributes;
+}
 
 inline ibv_mr* reg(ibv_pd* pd, void* memory, std::size_t size, int access) {
   return made("ibv_reg_mr", ibv_reg_mr(pd, memory, size, access));

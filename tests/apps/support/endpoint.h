@@ -80,12 +80,7 @@ class Endpoint {
   ibv_qp* qp() const { return id_->qp; }
   ibv_pd* pd() const { return id_->qp->pd; }
 
-  ibv_qp_cap capacity() const {
-    ibv_qp_attr attributes{};
-    ibv_qp_init_attr initial{};
-    good("ibv_query_qp", ibv_query_qp(qp(), &attributes, IBV_QP_CAP, &initial));
-    return initial.cap;
-  }
+  ibv_qp_cap capacity() const { return query(qp(), IBV_QP_CAP).cap; }
 
   // The next completion of this CQ; by polling, or by sleeping on the channel. False when none comes in time.
   static bool completion(ibv_cq* cq, ibv_comp_channel* channel, bool sleep, ibv_wc& wc,

@@ -69,9 +69,10 @@ class Rnic {
 // Who sleeps for completions does so on a channel.
 class Cq {
  public:
-  Cq(const Rnic& rnic, int size, bool sleeps = false) {
-    if (sleeps) channel_ = made("ibv_create_comp_channel", ibv_create_comp_channel(rnic.context()));
-    cq_ = made("ibv_create_cq", ibv_create_cq(rnic.context(), size, nullptr, channel_, 0));
+  Cq(const Rnic& rnic, int size, bool sleeps = false) : Cq(rnic.context(), size, sleeps) {}
+  Cq(ibv_context* context, int size, bool sleeps = false) {
+    if (sleeps) channel_ = made("ibv_create_comp_channel", ibv_create_comp_channel(context));
+    cq_ = made("ibv_create_cq", ibv_create_cq(context, size, nullptr, channel_, 0));
   }
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
@@ -186,6 +187,11 @@ class ManualQp {
   const Rnic* rnic_;
   ibv_qp* qp_;
 };
+
+inline void connect(const ManualQp& near, const ManualQp& far) {
+  near.connect(far.place());
+  far.connect(near.place());
+}
 
 inline std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<std::uint16_t>(qp_number >> 8); }
 

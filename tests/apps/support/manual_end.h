@@ -172,12 +172,7 @@ class End {
     to_rts();
   }
 
-  ibv_qp_state state() const {
-    ibv_qp_attr attributes{};
-    ibv_qp_init_attr initial{};
-    good("ibv_query_qp", ibv_query_qp(qp_, &attributes, IBV_QP_STATE, &initial));
-    return attributes.qp_state;
-  }
+  ibv_qp_state state() const { return query(qp_, IBV_QP_STATE).qp_state; }
 
   void post_receive(std::uint64_t id, ibv_sge sge) {
     std::vector<ibv_sge> list;

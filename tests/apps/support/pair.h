@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A connected pair in one process, what is posted to it, and what must come of that.
+// The fixture Pair: two ends of one process that rdma_cm has connected, `near` and `far`; and what must come of what is
+// posted to them. manual_pair.h has the one without rdma_cm.
 #pragma once
 
 #include <initializer_list>

@@ -42,8 +42,19 @@ inline void get(int fd, void* octets, std::size_t size, const char* what, std::c
   }
 }
 
+// A child that does this and ends in order.
+template <typename Life>
+pid_t in_child(const Life& life) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child < 0) die("fork: %s", std::strerror(errno));
+  if (child != 0) return child;
+  life();
+  std::_Exit(0);
+}
+
 // Ended in order, in time.
-inline void join(pid_t child, std::chrono::seconds patience) {
+inline void join(pid_t child, std::chrono::seconds patience = kPatience) {
   const auto end = Clock::now() + patience;
   int status = 0;
   while (waitpid(child, &status, WNOHANG) != child) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Two queue pairs of this process, connected with each other without rdma_cm.
+// The fixture Pair without rdma_cm: two queue pairs of this process that are connected with each other, `near` and
+// `far`.
 #pragma once
 
 #include "tests/apps/support/cases.h"
@@ -16,17 +17,14 @@ struct Side {
 };
 
 // The side must remain live as long as the queue pairs, which are its.
-struct ConnectedQps {
-  explicit ConnectedQps(const Side& of) : side(of) {
-    a.connect(b.place());
-    b.connect(a.place());
-  }
-  // A message from a to b, and both completions.
+struct ManualPairOn {
+  explicit ManualPairOn(const Side& of) : side(of) { connect(near, far); }
+  // A message from near to far, and both completions.
   void talk() const {
     char octets[32] = "hello";
     ibv_mr* mr = reg(side.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    b.receive(octets, sizeof octets, mr, 1);
-    expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
+    far.receive(octets, sizeof octets, mr, 1);
+    expect_error("ibv_post_send", near.send("hi", 3, 2), 0);
     for (int i = 0; i < 2; ++i)
       if (const ibv_wc wc = next(); wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
     expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
@@ -39,11 +37,11 @@ struct ConnectedQps {
   }
 
   const Side& side;
-  ManualQp a{side.rnic, side.cq, {}}, b{side.rnic, side.cq, {}};
+  ManualQp near{side.rnic, side.cq, {}}, far{side.rnic, side.cq, {}};
 };
 
-struct Couple : Side, ConnectedQps {
-  explicit Couple(bool events = false) : Side(events), ConnectedQps(static_cast<const Side&>(*this)) {}
+struct ManualPair : Side, ManualPairOn {
+  explicit ManualPair(bool events = false) : Side(events), ManualPairOn(static_cast<const Side&>(*this)) {}
 };
 
 }  // namespace apps

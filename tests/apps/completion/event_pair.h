@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Two ends of a connection, made without rdma_cm, whose completions a program sleeps for. For programs of cases.
+// A Pair without rdma_cm whose ends have devices of their own, and whose completions a program sleeps for.
 #pragma once
 
 #include <fcntl.h>
@@ -25,28 +25,20 @@ constexpr std::size_t kRoom = 64;
 // A queue pair whose completions are slept for, on a channel of its own.
 class End {
  public:
-  explicit End(const Rnic& rnic) : channel(ibv_create_comp_channel(rnic.context())) {
-    if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
-    cq = ibv_create_cq(rnic.context(), 64, nullptr, channel, 0);
-    if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
-    ibv_qp_init_attr attributes = qp_attributes({});
-    attributes.send_cq = attributes.recv_cq = cq;
-    qp = std::make_unique<ManualQp>(rnic, ibv_create_qp(rnic.pd(), &attributes));
-    if (qp->get() == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
-    mr = reg(rnic.pd(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  }
+  explicit End(const Rnic& rnic)
+      : queue(rnic, 64, true),
+        qp(rnic, queue, {}),
+        mr(reg(rnic.pd(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) {}
   End(const End&) = delete;
   End& operator=(const End&) = delete;
   ~End() {
     if (set >= 0) close(set);
-    qp.reset();
+    qp.destroy();
     expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-    expect_error("ibv_destroy_cq", ibv_destroy_cq(cq), 0);
-    expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
   }
 
-  void receive() { qp->receive(memory.data(), kRoom, mr, 1); }
-  void send() { expect_error("ibv_post_send", qp->send("hi", 3, 2), 0); }
+  void receive() { qp.receive(memory.data(), kRoom, mr, 1); }
+  void send() { expect_error("ibv_post_send", qp.send("hi", 3, 2), 0); }
   void arm() { expect_error("ibv_req_notify_cq", ibv_req_notify_cq(cq, 0), 0); }
   bool poll() {
     ibv_wc wc{};
@@ -92,19 +84,19 @@ class End {
     for (pollfd ready{channel->fd, POLLIN, 0}; ::poll(&ready, 1, 0) == 1;) expect_error("an event", event(), 0);
   }
 
-  ibv_comp_channel* channel;
-  ibv_cq* cq = nullptr;
-  std::unique_ptr<ManualQp> qp;
+  const Cq queue;
+  ibv_cq* const cq = queue.get();
+  ibv_comp_channel* const channel = cq->channel;
+  ManualQp qp;
   std::array<char, kRoom> memory{};
-  ibv_mr* mr = nullptr;
+  ibv_mr* const mr;
   int set = -1;
   static constexpr int kLong = static_cast<int>(kPatience / std::chrono::milliseconds(1));
 };
 
-struct Ends {
-  Ends(const Rnic& here, const Rnic& there) : near(here), far(there) {
-    near.qp->connect(far.qp->place());
-    far.qp->connect(near.qp->place());
+struct EventPairOn {
+  EventPairOn(const Rnic& here, const Rnic& there) : near(here), far(there) {
+    connect(near.qp, far.qp);
     near.receive();
     far.receive();
   }
@@ -113,7 +105,7 @@ struct Ends {
   void write(char value) {
     SendRequest(IBV_WR_RDMA_WRITE, {number(&value), 1, 0}, 0, IBV_SEND_SIGNALED | IBV_SEND_INLINE)
         .at(number(far.memory.data() + kRoom - 1), far.mr->rkey)
-        .post(near.qp->get());
+        .post(near.qp.get());
   }
   // Sends this number of messages there and back.
   void talk(int rounds) {
@@ -137,6 +129,13 @@ struct Ends {
   }
 
   End near, far;
+};
+
+struct TwoDevices {
+  const Rnic here{g_host}, there{g_host};
+};
+struct EventPair : TwoDevices, EventPairOn {
+  EventPair() : EventPairOn(here, there) {}
 };
 
 }  // namespace apps
