@@ -165,8 +165,7 @@ def duplicate(bench):
 def too_many(bench, ird, kinds, sips=0):
     """The peer does not read, so the answers to the first, a big Read, cannot have gone, nor those behind it. sips: a peer that
     reads so slowly that the stream lingers for longer than where nothing is read."""
-    session = Session(bench, ird=ird, crc=False, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, ird=ird, crc=False, rcvbuf=8192)
     big = sut.memory("big", 6 << 20, "lr", seed=3)
     memory = sut.memory("at", 4096, "lrwa", seed=5)
     session.read(1, 0, big.size, big.rkey, big.addr)
@@ -395,8 +394,7 @@ class Asker:
             session.sut.memory("m", 4096, "lrw", seed=5)
             session.sut.recv(session.conn, 1, "m:3000:100")
 
-        self.session = Session(bench, initiator=True, before=before)
-        self.sut, self.peer = self.session.sut, self.session.peer
+        self.session, self.sut, self.peer = Session(bench, initiator=True, before=before)
         self.sut.post("call", 50, "fetch_add", "m:104:8", rkey=0x77, addr=0x1000, add=3)
         self.sut.post("call", 51, "compare_swap", "m:200:8", rkey=0x77, addr=0x2000, compare=3, swap=4)
         self.sut.post("call", 52, "read", "m:300:10", rkey=0x77, addr=0x3000)

@@ -80,8 +80,7 @@ def offset(bench):
 @row("Read Request: one more than IRD outstanding", ird=3)
 def too_many(bench, ird):
     """The peer does not read, so the answers to the first ones cannot have gone."""
-    session = Session(bench, ird=ird, crc=False, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, ird=ird, crc=False, rcvbuf=8192)
     big = sut.memory("big", 6 << 20, "lr", seed=3)
     for number in range(1, ird + 2):
         peer.fpdu(wire.read_request(number, number, 0, big.size, big.rkey, big.addr))

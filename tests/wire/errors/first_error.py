@@ -130,8 +130,7 @@ for _title, _error, _build, _damage in (
 @row("the Terminate waits for a peer that does not read: an error that comes meanwhile is not named", crc=True)
 @row("the Terminate waits for a peer that does not read: an error that comes meanwhile is not named, CRC off", crc=False)
 def waiting(bench, crc):
-    session = Session(bench, before=prepare, crc=crc, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, before=prepare, crc=crc, rcvbuf=8192)
     session.alive()
     big = sut.memory("big", 6 << 20, "l", seed=1)
     sut.post(session.conn, 10, "send", f"big:0:{big.size}")
@@ -157,8 +156,7 @@ def and_fin(bench, crc):
 
 @row("the Terminate waits for a peer that does not read, and closes its half meanwhile: it comes")
 def waiting_and_fin(bench):
-    session = Session(bench, before=prepare, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, before=prepare, rcvbuf=8192)
     session.alive()
     big = sut.memory("big", 6 << 20, "lr", seed=1)
     session.read(7, 0, big.size, big.rkey, big.addr)

@@ -12,13 +12,13 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import ended, expected, last_word
-from peer.sut import FLUSHED, LOC_PROT_ERR, QP_FATAL, QP_REQ_ERR, SUCCESS, Responder, Session, check, main, row
+from peer.sut import (FLUSHED, LOC_PROT_ERR, QP_FATAL, QP_REQ_ERR, RECEIVES, SUCCESS, Responder, Session, check, main,
+                      row)
 from peer.wire import READ_RESPONSE, SEND, WRITE, tagged, untagged
 
 LOCAL = expected(0x0000)  # no headers
 NOT_THERE = 0x0207
 SIZE = 1 << 20
-RECEIVES = ((1, FLUSHED), (2, FLUSHED))
 
 
 def prepare(session):
@@ -46,8 +46,7 @@ def each(title, **more):
 
 def sink_of_read(bench, how, crc, size):
     """The Read's own completion tells, so no event does (Verbs draft section 6.2.3)."""
-    session = Session(bench, initiator=True, before=prepare, crc=crc)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, crc=crc)
     for number, length in ((50, 10), (51, size), (52, 10)):
         sut.post("call", number, "read", f"sink:{number * 10}:{length}", rkey=1, addr=2)
     responder = Responder(peer)
@@ -67,8 +66,7 @@ each("the sink of a Read of 50000 octets", size=50000)(sink_of_read)
 
 @each("the sink of a Read, between two segments of the answer")
 def sink_between(bench, how, crc):
-    session = Session(bench, initiator=True, before=prepare, crc=crc)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, crc=crc)
     sut.post("call", 50, "read", "sink:0:60000", rkey=1, addr=2)
     request = wire.read_fields(peer.segment())
     peer.fpdu(tagged(READ_RESPONSE, request.sink_stag, request.sink_to, bytes(30000), False))
@@ -81,8 +79,7 @@ def sink_between(bench, how, crc):
 
 @each("the place of an original value")
 def sink_of_atomic(bench, how, crc):
-    session = Session(bench, initiator=True, before=prepare, crc=crc)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, crc=crc)
     sut.post("call", 50, "fetch_add", "sink:8:8", rkey=1, addr=8, add=1)
     responder = Responder(peer)
     responder.hear()
@@ -94,8 +91,7 @@ def sink_of_atomic(bench, how, crc):
 
 @each("the second element of a Read's sink")
 def second_element(bench, how, crc):
-    session = Session(bench, initiator=True, before=prepare, crc=crc)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, crc=crc)
     sut.post("call", 50, "read", "m:0:10", "sink:0:10", rkey=1, addr=2)
     responder = Responder(peer)
     responder.hear()
@@ -107,11 +103,14 @@ def second_element(bench, how, crc):
 
 def receive(bench, how, crc, size, chunk):
     """The Terminate names the segment that found no memory; the receive's completion tells."""
-    session = Session(bench, before=lambda first: (first.sut.memory("m", 4096, "lrw", seed=5),
-                                                   first.sut.memory("sink", SIZE, "l", seed=7),
-                                                   first.sut.recv(first.conn, 1, f"sink:0:{SIZE}"),
-                                                   first.sut.recv(first.conn, 2, "m:0:10")), crc=crc)
-    sut, peer = session.sut, session.peer
+
+    def before(session):
+        session.sut.memory("m", 4096, "lrw", seed=5)
+        session.sut.memory("sink", SIZE, "l", seed=7)
+        session.sut.recv(session.conn, 1, f"sink:0:{SIZE}")
+        session.sut.recv(session.conn, 2, "m:0:10")
+
+    session, sut, peer = Session(bench, before=before, crc=crc)
     session.alive()
     sut.command(f"{how} sink")
     segments = [untagged(SEND, 0, 1, at, bytes(min(chunk, size - at)), at + chunk >= size) for at in range(0, size, chunk)]
@@ -154,8 +153,7 @@ def protection(error, request, got, memory):
 def source_of_answer(bench, how, crc, begun):
     """The peer reads 6 MiB; behind it waits another Read, which is not answered either. uiw has taken the requests when the
     memory goes, so the answer fails. A request that comes after that is the peer's error (errors_read.py)."""
-    session = Session(bench, before=prepare, crc=crc, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, before=prepare, crc=crc, rcvbuf=8192)
     memory = sut.memory("big", 6 << 20, "lr", seed=3)
     if not begun:
         ahead = sut.memory("ahead", 6 << 20, "lr", seed=4)
@@ -196,8 +194,7 @@ for _how, _text in (("dereg", "deregistered"), ("unmap", "unmapped"), ("rereg", 
 @row("the target of an atomic operation that waits: re-registered without remote atomic", how="rereg at lrw", error=0x0102)
 @row("the target of an atomic operation that waits: unmapped", how="unmap at", error=NOT_THERE)
 def target_of_atomic(bench, how, error):
-    session = Session(bench, before=prepare, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, before=prepare, rcvbuf=8192)
     ahead, memory = sut.memory("ahead", 6 << 20, "lr", seed=4), sut.memory("at", 64, "lrwa", seed=4)
     session.read(0xBB, 0, ahead.size, ahead.rkey, ahead.addr)
     request = wire.fetch_add(2, 7, memory.rkey, memory.addr, 1)
@@ -215,8 +212,7 @@ def target_of_atomic(bench, how, error):
 
 def source(bench, how, crc, operation, size):
     """Posted behind what TCP cannot take yet. What precedes it is sent; of it, nothing."""
-    session = Session(bench, initiator=True, before=prepare, crc=crc, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, crc=crc, rcvbuf=8192)
     big = sut.memory("big", 6 << 20, "l", seed=3)
     sut.post("call", 50, "send", f"big:0:{big.size}")
     sut.post("call", 51, operation, f"sink:0:{size}", rkey=1, addr=2)

@@ -10,12 +10,11 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import ended
-from peer.sut import (FLUSHED, QP_FATAL, REM_ACCESS_ERR, REM_INV_REQ_ERR, REM_OP_ERR, SUCCESS, Session, check, main,
-                      row)
+from peer.sut import (FLUSHED, QP_FATAL, RECEIVES, REM_ACCESS_ERR, REM_INV_REQ_ERR, REM_OP_ERR, SUCCESS, Session, check,
+                      main, row)
 from peer.wire import READ_REQUEST, READ_RESPONSE, SEND, TERMINATE, WRITE, pattern, tagged, terminate, untagged
 
 FATAL_ERR = 19  # IBV_WC_FATAL_ERR
-RECEIVES = ((1, FLUSHED), (2, FLUSHED))
 
 
 def prepare(session):
@@ -28,8 +27,7 @@ class Reader:
     """Two Reads of uiw's are outstanding, the first is number 50 of 100 octets."""
 
     def __init__(self, bench):
-        self.session = Session(bench, initiator=True, before=prepare)
-        self.sut, self.peer = self.session.sut, self.session.peer
+        self.session, self.sut, self.peer = Session(bench, initiator=True, before=prepare)
         self.sut.post("call", 50, "read", "m:100:100", rkey=0x77, addr=0x1000)
         self.sut.post("call", 51, "read", "m:2000:10", rkey=0x77, addr=0x2000)
         self.segments = [self.peer.segment(), self.peer.segment()]
@@ -173,8 +171,7 @@ def siw_names_write(bench, layer):
 def names_sent(bench, which, error, status, layers=True, rule="remote"):
     """By the remote rule work that was sent is outstanding, and what stands before the work that is named is good. By the
     local rule all of it has completed. which: a Write, a Send, a Send with Invalidate, or a Send behind them."""
-    session = Session(bench, initiator=True, before=prepare, env={"UIW_COMPLETION": rule})
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, env={"UIW_COMPLETION": rule})
     for number, operation in ((50, "write"), (51, "send"), (52, "send_inv"), (53, "send")):
         sut.post("call", number, operation, "m:0:100", rkey=0x77, addr=0x1000, flags="-" if number == 53 else "c")
     ulpdus = [peer.segment().ulpdu for _ in range(4)]

@@ -10,18 +10,11 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import ended, expected, last_word, whole_fpdus
-from peer.sut import (FLUSHED, QP_ACCESS_ERR, QP_FATAL, QP_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR, SUCCESS, Session, check,
-                      main, row)
+from peer.sut import (FLUSHED, QP_ACCESS_ERR, QP_FATAL, QP_REQ_ERR, RECEIVES, REM_ACCESS_ERR, REM_OP_ERR, SUCCESS,
+                      Session, check, main, row, two_receives)
 from peer.wire import READ_REQUEST, SEND, TERMINATE, WRITE, fpdu, pattern, tagged, terminate, untagged
 
-RECEIVES = ((1, FLUSHED), (2, FLUSHED))
-
-
-def prepare(session):
-    if "m" not in session.sut.memories:
-        session.sut.memory("m", 4096, "lrw", seed=5)
-    for number in (1, 2):
-        session.sut.recv(session.conn, number, f"m:{number * 1000}:100")
+prepare = two_receives(4096)
 
 
 def reader(bench, **more):

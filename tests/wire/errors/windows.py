@@ -233,8 +233,7 @@ row("type 2: Send with Invalidate by another connection", kind=2, error=0x0103,
 @row("an answer goes out through the window, which is invalidated: it stops with the place that it has reached, CRC off",
      crc=False)
 def answering(bench, crc):
-    session = Session(bench, before=prepare, rcvbuf=8192, crc=crc)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, before=prepare, rcvbuf=8192, crc=crc)
     big = sut.memory("big", 6 << 20, "lrwb", seed=3)
     sut.command("mw w 2")
     session.alive()

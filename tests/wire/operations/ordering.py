@@ -30,8 +30,7 @@ ANSWERED = ("RDMA Read", "Atomic")
 
 def issue(bench, first, second):
     """Messages leave in the order posted, whatever is still unanswered, and complete in that order."""
-    session = Session(bench, initiator=True)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True)
     sut.memory("m", 4096, "l", seed=9)
     responder = Responder(peer)
     number = 0
@@ -75,8 +74,7 @@ class Remote:
             for number in range(1, receives + 1):
                 self.receive(session, number)
 
-        self.session = Session(bench, before=before, **more)
-        self.sut, self.peer = self.session.sut, self.session.peer
+        self.session, self.sut, self.peer = Session(bench, before=before, **more)
         self.memory = self.sut.memories["at"]
         self.octets, self.stuck = b"", False
 

@@ -9,7 +9,7 @@ from functools import partial
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
-from peer.faults import BAD_QN, MSN_ERRORS, UNEXPECTED, error
+from peer.faults import MSN_ERRORS, UNEXPECTED, error
 from peer.sut import (FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, REM_INV_REQ_ERR, SIZES, WC_RECV, WC_SEND,
                       PATIENCE, Responder, Session, check, check_immediate, fpdu_comes, incoming, main, outgoing,
                       post_in_turn, row)
@@ -334,8 +334,7 @@ LOC_QP_OP_ERR = 2
 
 def waits(bench, **more):
     """uiw calls, the peer has the RTR and says nothing. Send with immediate waits, what stands before it does not."""
-    session = Session(bench, initiator=True, p2p="write", **more)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, p2p="write", **more)
     sut.memory("m", 4096, "lrw", seed=11)
     session.hear_hello("write")
     sut.post("call", 1, "send", "m:0:8")

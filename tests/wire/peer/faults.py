@@ -2,7 +2,7 @@
 """What the tests of errors share: a connection with memory of every kind, and what must come of a wrong segment."""
 
 from peer import wire
-from peer.sut import ERR, FLUSHED, LOC_LEN_ERR, QP_ACCESS_ERR, QP_FATAL, QP_REQ_ERR, Session, check, row
+from peer.sut import ERR, FLUSHED, LOC_LEN_ERR, QP_ACCESS_ERR, QP_FATAL, QP_REQ_ERR, RECEIVES, Session, check, row
 from peer.wire import WRITE, tagged
 
 TOP = 1 << 64
@@ -48,7 +48,7 @@ def whole_fpdus(peer):
         return got, peer.ended, len(peer.ready)
 
 
-def ended(session, kind, completions=((1, FLUSHED), (2, FLUSHED))):
+def ended(session, kind, completions=RECEIVES):
     """The program hears of the end: these completions in this order and no other, and one asynchronous event of this kind;
     none where the kind is None."""
     sut = session.sut
@@ -83,8 +83,7 @@ class Case:
     """What is on the wire when an error is expected."""
 
     def __init__(self, bench, prepare=prepare, **more):
-        self.session = Session(bench, before=prepare, **more)
-        self.sut, self.peer = self.session.sut, self.session.peer
+        self.session, self.sut, self.peer = Session(bench, before=prepare, **more)
         self.memory = self.sut.memories
 
     def place(self, name, offset=0):

@@ -226,7 +226,10 @@ class Session:
     initiator: uiw calls, else the peer calls. revision, crc, reserved (more flags, such as wire.MARKERS): of the peer's
     frame. p2p: the RTR that the peer sends (responder) or chooses (initiator): "write", "read", "send" or None for
     client-server. uiw: the peer says that it is uiw too, with its first message; that takes an RTR.
-    before(session): what is to be done between the making of the QP and the connection (receives, memory)."""
+    before(session): what is to be done between the making of the QP and the connection (receives, memory).
+
+        session, sut, peer = Session(bench, initiator=True, before=two_receives())
+    """
 
     def __init__(self, bench, initiator=False, revision=2, crc=True, env=None, ird=8, ord_=8, own_ird=8, own_ord=8,
                  p2p=None, before=None, mss=None, rcvbuf=None, address="127.0.0.1", sut=None, sndbuf=None, reserved=0,
@@ -277,6 +280,9 @@ class Session:
             if p2p:
                 self.ready(p2p, (wire.HELLO_STAG, wire.HELLO_TO) if uiw else (0, 0))
             self.sut.event("ESTABLISHED", self.conn)
+
+    def __iter__(self):
+        return iter((self, self.sut, self.peer))
 
     def _agree_on_markers(self, flags, frame):
         self.peer.marked, self.peer.marks = bool(flags & wire.MARKERS), bool(frame.flags & wire.MARKERS)
@@ -355,6 +361,12 @@ class Session:
         first, payload = self.peer.message(wire.READ_RESPONSE)
         check((first.stag, first.to, payload) == (7, 0x77, b""), f"answer to a zero-length Read: {first}")
 
+    def begun(self):
+        """Once uiw may send: where it was called, that is behind the peer's first FPDU."""
+        if self.conn != "call":
+            self.alive()
+        return self
+
     def taken(self, name, offset):
         """Waits until uiw has taken, and not only read, all that the peer has sent: a Write behind it is placed, into this
         memory."""
@@ -378,6 +390,21 @@ class Session:
         """An asynchronous error event of the QP must come."""
         self.sut.wait(lambda: next((True for kind, qp in self.sut.asyncs if kind in QP_EVENTS and qp == self.qp), None),
                       PATIENCE, "an asynchronous error event of the QP")
+
+
+RECEIVES = ((1, FLUSHED), (2, FLUSHED))  # what becomes of them where the stream ends
+
+
+def two_receives(size=65536, access="lrw"):
+    """The `before` of a session with memory "m" and, in it, the receives 1 and 2 of 100 octets each."""
+
+    def before(session):
+        if "m" not in session.sut.memories:
+            session.sut.memory("m", size, access, seed=5)
+        for number in (1, 2):
+            session.sut.recv(session.conn, number, f"m:{number * 1000}:100")
+
+    return before
 
 
 class Responder:
@@ -417,7 +444,7 @@ def outgoing(bench, **more):
     """uiw has called, so it may send first."""
     session = Session(bench, initiator=True, **more)
     session.sut.memory("m", 65536, "lrw", seed=11)
-    return session, session.sut, session.peer
+    return session
 
 
 def incoming(bench, receives=(), **more):
@@ -429,8 +456,7 @@ def incoming(bench, receives=(), **more):
         for number in receives:
             session.sut.recv(session.conn, number, f"in:{number * 100}:100")
 
-    session = Session(bench, before=before, **more)
-    return session, session.sut, session.peer
+    return Session(bench, before=before, **more)
 
 
 def fpdu_comes(peer, want):

@@ -10,19 +10,13 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import ended, last_word, whole_fpdus
-from peer.sut import FLUSHED, QP_FATAL, SUCCESS, Session, check, main, row
+from peer.sut import FLUSHED, QP_FATAL, RECEIVES, SUCCESS, Session, check, main, row, two_receives
 from peer.wire import READ_RESPONSE, SEND, WRITE, pattern, tagged, untagged
 
-RECEIVES = ((1, FLUSHED), (2, FLUSHED))
 BAD_CLOSE = wire.untagged(wire.TERMINATE, 2, 1, 0, bytes.fromhex("02070000"))
 RETRY_EXC_ERR = 12
 ODD = {"UIW_MULPDU": "6001"}  # so that TCP takes a part of an FPDU when it is full
-
-
-def prepare(session):
-    session.sut.memory("m", 65536, "lrwa", seed=5)
-    for number in (1, 2):
-        session.sut.recv(session.conn, number, f"m:{number * 1000}:100")
+prepare = two_receives(65536, "lrwa")
 
 
 def flushed(*numbers):
@@ -30,10 +24,7 @@ def flushed(*numbers):
 
 
 def session_of(bench, initiator, **more):
-    session = Session(bench, initiator=initiator, before=prepare, **more)
-    if not initiator:
-        session.alive()
-    return session, session.sut, session.peer
+    return Session(bench, initiator=initiator, before=prepare, **more).begun()
 
 
 def both_roles(title):

@@ -10,29 +10,22 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import ended, expected
-from peer.sut import FLUSHED, LOC_LEN_ERR, QP_ACCESS_ERR, QP_FATAL, QP_REQ_ERR, REM_ACCESS_ERR, Session, check, main, row
+from peer.sut import (FLUSHED, LOC_LEN_ERR, QP_ACCESS_ERR, QP_FATAL, QP_REQ_ERR, RECEIVES, REM_ACCESS_ERR, Session,
+                      check, main, row, two_receives)
 from peer.wire import READ_RESPONSE, SEND, WRITE, pattern, tagged, terminate, untagged
 
 FATAL_ERR = 19  # IBV_WC_FATAL_ERR
 SECOND = ((2, FLUSHED),)
-BOTH = ((1, FLUSHED), (2, FLUSHED))
-
-
-def prepare(session):
-    session.sut.memory("m", 4096, "lrw", seed=5)
-    for number in (1, 2):
-        session.sut.recv(session.conn, number, f"m:{number * 1000}:100")
+prepare = two_receives(4096)
 
 
 def closed(bench, initiator=False, **more):
     """A session whose uiw has disconnected: its FIN is here."""
-    session = Session(bench, initiator=initiator, before=prepare, **more)
-    if not initiator:
-        session.alive()
+    session = Session(bench, initiator=initiator, before=prepare, **more).begun()
     session.sut.command(f"disconnect {session.conn}")
     check(session.peer.gone() == "fin", "reset")
     session.peer.ended = None  # the other direction stands
-    return session, session.sut, session.peer
+    return session
 
 
 def silent(peer):
@@ -55,8 +48,7 @@ def received(bench, initiator):
 
 @row("rdma_disconnect: FIN waits for the answer to a Read, which is placed")
 def read_first(bench):
-    session = Session(bench, initiator=True, before=prepare)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare)
     sut.post("call", 10, "read", "m:100:10", rkey=1, addr=2)
     request = wire.read_fields(peer.segment())
     sut.command("disconnect call")
@@ -71,8 +63,7 @@ def read_first(bench):
 
 @row("rdma_disconnect: FIN waits for the answer to an atomic operation, which is placed")
 def atomic_first(bench):
-    session = Session(bench, initiator=True, before=prepare)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare)
     sut.post("call", 10, "fetch_add", "m:96:8", rkey=1, addr=8, add=1)
     request = wire.atomic_fields(peer.segment())
     sut.command("disconnect call")
@@ -98,7 +89,7 @@ def answer_first(bench, crc):
     check(first.stag == 7 and payload == pattern(3, big.size)[first.to:], f"{first}: {len(payload)} octets")
     check(session.peer.gone() == "fin", "reset")
     session.peer.close()
-    ended(session, None, BOTH)
+    ended(session, None, RECEIVES)
 
 
 @row("rdma_disconnect: a Read Request behind uiw's FIN is not answered, and does no harm")
@@ -113,7 +104,7 @@ def asks(bench):
     ended(session, None, SECOND)
 
 
-def wrong(bench, kind, build, damage=0, completions=BOTH):
+def wrong(bench, kind, build, damage=0, completions=RECEIVES):
     """An error that cannot be told to the peer any more ends the stream all the same; what is behind does not count."""
     session, sut, peer = closed(bench)
     memory = sut.memories["m"]
@@ -124,14 +115,14 @@ def wrong(bench, kind, build, damage=0, completions=BOTH):
 
 
 for _title, _kind, _build, _damage, _completions in (
-        ("a Write with STag 0", QP_ACCESS_ERR, lambda m: tagged(WRITE, 0, 5, b"x"), 0, BOTH),
-        ("a Write beyond the end", QP_ACCESS_ERR, lambda m: tagged(WRITE, m.rkey, m.addr + 4096, b"x"), 0, BOTH),
-        ("a Read Request with STag 0", QP_ACCESS_ERR, lambda m: wire.read_request(2, 7, 8, 10, 0, 0), 0, BOTH),
-        ("a Send of MSN 2", QP_REQ_ERR, lambda m: untagged(SEND, 0, 2, 0, b"x"), 0, BOTH),
+        ("a Write with STag 0", QP_ACCESS_ERR, lambda m: tagged(WRITE, 0, 5, b"x"), 0, RECEIVES),
+        ("a Write beyond the end", QP_ACCESS_ERR, lambda m: tagged(WRITE, m.rkey, m.addr + 4096, b"x"), 0, RECEIVES),
+        ("a Read Request with STag 0", QP_ACCESS_ERR, lambda m: wire.read_request(2, 7, 8, 10, 0, 0), 0, RECEIVES),
+        ("a Send of MSN 2", QP_REQ_ERR, lambda m: untagged(SEND, 0, 2, 0, b"x"), 0, RECEIVES),
         ("a Send longer than its receive", None, lambda m: untagged(SEND, 0, 1, 0, bytes(101)), 0,
          ((1, LOC_LEN_ERR), (2, FLUSHED))),
-        ("a Read Response that nobody asked for", QP_REQ_ERR, lambda m: tagged(READ_RESPONSE, 1, 2, b"x"), 0, BOTH),
-        ("a wrong CRC", QP_FATAL, lambda m: tagged(WRITE, m.rkey, m.addr, b"x"), 1, BOTH)):
+        ("a Read Response that nobody asked for", QP_REQ_ERR, lambda m: tagged(READ_RESPONSE, 1, 2, b"x"), 0, RECEIVES),
+        ("a wrong CRC", QP_FATAL, lambda m: tagged(WRITE, m.rkey, m.addr, b"x"), 1, RECEIVES)):
     row(f"rdma_disconnect: {_title} behind uiw's FIN", kind=_kind, build=_build, damage=_damage,
         completions=_completions)(wrong)
 
@@ -153,14 +144,13 @@ row("rdma_disconnect: a Terminate behind uiw's FIN, with headers", headers=True)
 @row("rdma_disconnect while a Read is outstanding: a Terminate names it", by_rdma=True)
 @row("rdma_disconnect while a Read is outstanding: a Terminate names nothing", by_rdma=False)
 def named(bench, by_rdma):
-    session = Session(bench, initiator=True, before=prepare)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare)
     sut.post("call", 10, "read", "m:100:10", rkey=1, addr=2)
     ulpdu = peer.segment().ulpdu
     sut.command("disconnect call")
     peer.fpdu(terminate(0, 1, 1, ulpdu[:18], 46, ulpdu[18:]) if by_rdma else terminate(2, 0, 1))
     check(peer.gone() == "fin", "reset")
-    ended(session, QP_FATAL, ((10, REM_ACCESS_ERR if by_rdma else FATAL_ERR),) + BOTH)
+    ended(session, QP_FATAL, ((10, REM_ACCESS_ERR if by_rdma else FATAL_ERR),) + RECEIVES)
 
 
 @row("rdma_disconnect: the peer resets")
@@ -172,14 +162,13 @@ def resets(bench):
 
 @row("rdma_disconnect while a Read is outstanding: the peer closes, and its completion tells")
 def leaves(bench):
-    session = Session(bench, initiator=True, before=prepare)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare)
     sut.post("call", 10, "read", "m:100:10", rkey=1, addr=2)
     peer.segment()
     sut.command("disconnect call")
     peer.finish()
     check(peer.gone() == "fin", "reset")
-    ended(session, None, ((10, FLUSHED),) + BOTH)
+    ended(session, None, ((10, FLUSHED),) + RECEIVES)
 
 
 # ---- behind a Terminate of uiw ---------------------------------------------------------------------------------------
@@ -187,8 +176,7 @@ def leaves(bench):
 
 def behind_terminate(bench, build, damage=0):
     """The program has been told by then; nothing is placed, and nothing is said."""
-    session = Session(bench, before=prepare)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, before=prepare)
     session.alive()
     memory = sut.memories["m"]
     bad = tagged(WRITE, 0, 5, b"x")

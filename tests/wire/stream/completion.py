@@ -18,9 +18,9 @@ class Remote:
     """uiw as initiator under the rule; the peer grants it `own_ird` Reads."""
 
     def __init__(self, bench, own_ird=8, rule="remote", env=None, **more):
-        self.session = Session(bench, initiator=True, own_ird=own_ird, env={"UIW_COMPLETION": rule, **(env or {})}, **more,
-                               before=lambda session: session.sut.memory("m", 65536, "lrw", seed=5))
-        self.sut, self.peer = self.session.sut, self.session.peer
+        self.session, self.sut, self.peer = Session(
+            bench, initiator=True, own_ird=own_ird, env={"UIW_COMPLETION": rule, **(env or {})}, **more,
+            before=lambda session: session.sut.memory("m", 65536, "lrw", seed=5))
         self.responder = Responder(self.peer)
 
     def send(self, number, flags="-", size=100):

@@ -10,17 +10,11 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import ended, expected, last_word
-from peer.sut import FLUSHED, QP_ACCESS_ERR, QP_FATAL, SUCCESS, Session, check, main, row
+from peer.sut import FLUSHED, QP_ACCESS_ERR, QP_FATAL, RECEIVES, SUCCESS, Session, check, main, row, two_receives
 from peer.wire import SEND, WRITE, tagged
 
 BOUND = 15  # seconds
-RECEIVES = ((1, FLUSHED), (2, FLUSHED))
-
-
-def prepare(session):
-    session.sut.memory("m", 65536, "lrw", seed=5)
-    for number in (1, 2):
-        session.sut.recv(session.conn, number, f"m:{number * 1000}:100")
+prepare = two_receives()
 
 
 NOTHING, LITTLE, FLOOD = 0, 50, 50000  # octets that the peer sends each time

@@ -245,8 +245,7 @@ for _crc in (True, False):
 @row("a hello, and Send with immediate, whose opcodes tshark does not know")
 def send_immediate(bench):
     harness.need_program("tshark")
-    session = Session(bench, initiator=True, before=prepare, uiw=True)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, uiw=True)
     for number, (opcode, flags) in enumerate(((wire.SEND_IMM, "-"), (wire.SEND_SE_IMM, "s")), 1):
         sut.post("call", number, "send_imm", "m:0:3000", imm=0xA1B2C3D4, flags=flags)
         check(len(peer.message(opcode)[1]) == 3000, "message")

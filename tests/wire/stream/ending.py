@@ -7,12 +7,13 @@ import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
-from peer.sut import ERR, FLUSHED, SUCCESS, Session, Sut, accept, check, listener, main, row
+from peer.sut import ERR, FLUSHED, SUCCESS, Session, Sut, accept, check, listener, main, row, two_receives
 from peer.wire import (CRC, ENHANCED, READ_RESPONSE, REPLY, REQUEST, SEND, WRITE, Peer, enhanced, pattern, startup,
                        tagged)
 
 HOWS = ("FIN", "close", "reset")
 ENDS = {"REJECTED", "UNREACHABLE", "CONNECT_ERROR", "DISCONNECTED"}
+prepare = two_receives()
 
 
 def end(peer, how):
@@ -20,12 +21,6 @@ def end(peer, how):
         peer.finish()
     else:
         peer.close(reset=how == "reset")
-
-
-def prepare(session):
-    session.sut.memory("m", 65536, "lrw", seed=5)
-    for number in (1, 2):
-        session.sut.recv(session.conn, number, f"m:{number * 1000}:100")
 
 
 def serves(bench, sut, port):
@@ -110,9 +105,7 @@ def before_first(bench, how):
 @each("idle, with receives posted")
 def idle(bench, how):
     for initiator in (False, True):
-        session = Session(bench, initiator=initiator, before=prepare)
-        if not initiator:
-            session.alive()
+        session = Session(bench, initiator=initiator, before=prepare).begun()
         end(session.peer, how)
         session.down()
         session.sut.completion(1, FLUSHED)
@@ -233,9 +226,7 @@ def last_words(bench):
 
 def sending(bench, initiator):
     """A session of uiw in either role, with Sends 10 to 14 posted."""
-    session = Session(bench, initiator=initiator, before=prepare)
-    if not initiator:
-        session.alive()
+    session = Session(bench, initiator=initiator, before=prepare).begun()
     for number in range(10, 15):
         session.sut.post(session.conn, number, "send", "m:0:5000")
     return session

@@ -50,8 +50,7 @@ for _spin in (False, True):
 
 @row("no receive posted: TCP pushes back, and all comes when receives do", count=300)
 def push_back(bench, count):
-    session = Session(bench, before=prepare, crc=False)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, before=prepare, crc=False)
     stream = b"".join(fpdu(untagged(SEND, 0, number, 0, pattern(number, 60000)), False)
                       for number in range(1, count + 1))
     peer.socket.setblocking(False)
@@ -164,8 +163,7 @@ def pause_disconnect(bench):
 
 
 def slow_reader(bench, op, spin):
-    session = Session(bench, initiator=True, before=prepare, crc=False, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, crc=False, rcvbuf=8192)
     big = sut.memory("big", 16 << 20, "l", seed=1)
     if spin:
         sut.command("spin on")
@@ -217,8 +215,7 @@ def slow_answers(bench):
 
 @row("neither end reads for a while: both directions get through in the end")
 def floods(bench):
-    session = Session(bench, initiator=True, before=prepare, crc=False, rcvbuf=8192)
-    sut, peer = session.sut, session.peer
+    session, sut, peer = Session(bench, initiator=True, before=prepare, crc=False, rcvbuf=8192)
     big = sut.memory("big", 8 << 20, "lrw", seed=1)
     sut.post("call", 1, "write", f"big:0:{big.size}", rkey=9, addr=0)
     data = pattern(77, 4 << 20)

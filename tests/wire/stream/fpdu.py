@@ -18,8 +18,7 @@ def prepare(session):
 
 
 def session_of(bench, **more):
-    session = Session(bench, before=prepare, **more)
-    return session, session.sut, session.peer
+    return Session(bench, before=prepare, **more)
 
 
 def script(session, first_msn, first_read):
