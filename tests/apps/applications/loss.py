@@ -7,7 +7,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import add_row, check, row
 from two_hosts import hosts_loss
 
@@ -45,9 +45,7 @@ def rxd(bench):
 
 @row("rping")
 def rping(bench):
-    port = bench.port()
-    words = ["-a", ADDRESS, "-p", port, "-S", 20000]
-    bench.pair(["rping", "-s", *words], ["rping", "-c", "-C", 100, "-V", *words], port, timeout=40, **sides(bench))
+    pings.pair(bench, "-C", 100, "-V", "-S", 20000, host=ADDRESS, timeout=40, **sides(bench))
 
 
 if __name__ == "__main__":

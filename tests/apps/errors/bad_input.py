@@ -7,7 +7,7 @@ import socket
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import cases, harness
+from support import cases, harness, pings
 from support.harness import check, describe, row
 
 
@@ -106,8 +106,8 @@ def harmless(bench):
 def no_interface(bench):
     env = {"UIW_DEVICES": "nonexistent"}
     refused(bench, ["ibv_devinfo"], env=env)
-    refused(bench, ["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", bench.port()], env=env)
-    refused(bench, ["rping", "-c", "-a", "127.0.0.1", "-p", bench.port()], env=env)
+    refused(bench, pings.server(bench.port()), env=env)
+    refused(bench, pings.client(bench.port()), env=env)
     refused(bench, ["ib_send_bw", "-R", "-p", bench.port()], env=env)
     # As on a host without RDMA: libibverbs finds no class directory, and ibv_devices says so.
     listed = bench.run(["ibv_devices"], status=None, env=env)
@@ -124,7 +124,7 @@ def bare_namespace(bench):
     check(doctor.status() > 0 and doctor.output.strip(), "uiw doctor finds nothing wrong")
     bare.ip("address", "flush", "dev", "lo")
     refused(bench, ["ibv_devinfo"], namespace=bare)
-    refused(bench, ["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", 20000], namespace=bare)
+    refused(bench, pings.server(20000), namespace=bare)
 
 
 @row("UIW_RUNTIME_DIR cannot be used: a message, no crash")
@@ -139,19 +139,17 @@ def runtime_dir(bench):
 
 @row("port in use: by another listener of uiw's")
 def port_in_use(bench):
-    port = bench.port()
-    bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "127.0.0.1", "-p", port]).wait_listen(port)
-    refused(bench, ["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port], "Address already in use")
+    _, port = pings.serve(bench, "-P")
+    refused(bench, pings.server(port), "Address already in use")
     refused(bench, ["ib_send_bw", "-R", "-p", port, "--source_ip", "127.0.0.1"])
     refused(bench, ["rdma_server", "-s", "127.0.0.1", "-p", port], "Address already in use")
-    bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3])
+    bench.run(pings.client(port, "-C", 3))
 
 
 @row("a peer that does not speak iWARP: refused or dropped in bounded time, the server goes on")
 def stranger(bench):
-    port = bench.port()
     brief = {"UIW_STARTUP_TIMEOUT": "3000"}
-    server = bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "127.0.0.1", "-p", port], env=brief).wait_listen(port)
+    server, port = pings.serve(bench, "-P", env=brief)
     held = []
     speeches = [b"", b"GET / HTTP/1.0\r\n\r\n", b"\0" * 5000, b"MPA ID Req Frame",
                 b"MPA ID Req Frame\x40\x01\xff\xff", b"MPA ID Req Frame\xff\xff\xff\xff" + b"x" * 600,
@@ -160,7 +158,7 @@ def stranger(bench):
         caller = socket.create_connection(("127.0.0.1", port), timeout=8)
         caller.sendall(speech)
         held.append(caller)
-        bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3, "-V"], timeout=15)
+        bench.run(pings.client(port, "-C", 3, "-V"), timeout=15)
         check(server.running(), f"the server ended at {speech[:24]!r}")
     for caller in held:
         try:
@@ -173,14 +171,14 @@ def stranger(bench):
         caller.close()
     # The other way round: the listener accepts TCP and never speaks iWARP.
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        caller = bench.start(["rping", "-c", "-a", "127.0.0.1", "-p", silent.getsockname()[1]], env=brief)
+        caller = bench.start(pings.client(silent.getsockname()[1]), env=brief)
         check(caller.wait(8) > 0, "a connection to a silent listener succeeds")
 
 
 @row("rping -S 65536 and other sizes that it refuses itself")
 def sizes(bench):
     for size in (0, 1, 65536):
-        run = refused(bench, ["rping", "-c", "-a", "127.0.0.1", "-p", bench.port(), "-S", size])
+        run = refused(bench, pings.client(bench.port(), "-S", size))
         check("Invalid size" in run.stderr, "not refused by rping itself")
 
 

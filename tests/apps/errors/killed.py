@@ -9,21 +9,15 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness, perftest
+from support import harness, perftest, pings
 from support.harness import check, row, wait_until
 
 BOUND = 5  # seconds until the survivor of an established connection has noticed and ended
 SETUP_BOUND = 13  # the same where it died while connecting (UIW_STARTUP_TIMEOUT is 10 s)
 
 
-def rping_words(port, side, *options):
-    # The server reads pings into a buffer of its own -S, which must not be the smaller one.
-    size = ["-S", 65535] if side == "-s" else []
-    return ["rping", side, *size, "-a", "127.0.0.1", "-p", port, *options]
-
-
 def next_run(bench, port):
-    bench.pair(rping_words(port, "-s"), rping_words(port, "-c", "-C", 20, "-S", 5000, "-V"), port, timeout=15)
+    pings.pair(bench, "-C", 20, "-S", 5000, "-V", port=port, timeout=15)
 
 
 def after(process, delay):
@@ -35,8 +29,8 @@ def after(process, delay):
 def client_talking(bench):
     port = bench.port()
     for _ in range(5):
-        server = bench.start(rping_words(port, "-s", "-v")).wait_listen(port)
-        client = bench.start(rping_words(port, "-c", "-S", 65535, "-v"))  # without -C it never ends
+        server, _ = pings.serve(bench, "-v", port=port)
+        client = bench.start(pings.client(port, "-S", 65535, "-v"))  # without -C it never ends
         wait_until(lambda: os.path.getsize(client.stdout_path) > 1 << 20, 20, "a MiB of pings")
         client.kill()
         server.wait(BOUND)
@@ -48,8 +42,8 @@ def client_talking(bench):
 def server_talking(bench):
     port = bench.port()
     for _ in range(5):
-        server = bench.start(rping_words(port, "-s")).wait_listen(port)
-        client = bench.start(rping_words(port, "-c", "-S", 65535, "-v"))
+        server, _ = pings.serve(bench, port=port)
+        client = bench.start(pings.client(port, "-S", 65535, "-v"))
         wait_until(lambda: os.path.getsize(client.stdout_path) > 1 << 20, 20, "a MiB of pings")
         server.kill()
         client.wait(BOUND)
@@ -63,8 +57,8 @@ DELAYS = [0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2]
 def moments(bench, port):
     """A server, and a client that was started so many seconds ago. Behind each, the next run works."""
     for delay in DELAYS:
-        server = bench.start(rping_words(port, "-s")).wait_listen(port)
-        client = bench.start(rping_words(port, "-c"))
+        server, _ = pings.serve(bench, port=port)
+        client = bench.start(pings.client(port))
         after(client, delay)
         yield server, client, delay
         next_run(bench, port)
@@ -80,7 +74,7 @@ def client_moments(bench):
         try:
             wait_until(lambda: not server.running(), 1, "end")
         except harness.Failure:
-            follower = bench.start(rping_words(port, "-c", "-C", 3))
+            follower = bench.start(pings.client(port, "-C", 3))
             harness.wait_until(lambda: not server.running(), SETUP_BOUND, f"the server ends; client died at {delay} s")
             follower.wait(SETUP_BOUND)
 
@@ -142,10 +136,9 @@ for _program in ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_send_lat"):
 
 @row("one of eight clients of a persistent rping killed: the others do not notice")
 def one_of_many(bench):
-    port = bench.port()
-    server = bench.start(rping_words(port, "-s", "-P")).wait_listen(port)
-    victim = harness.start_rping(bench, rping_words(port, "-c", "-v", "-S", 10000))
-    others = [harness.start_rping(bench, rping_words(port, "-c", "-C", 3000, "-S", 10000, "-V")) for _ in range(7)]
+    server, port = pings.serve(bench, "-P")
+    victim = pings.start_client(bench, port, "-v", "-S", 10000)
+    others = [pings.start_client(bench, port, "-C", 3000, "-S", 10000, "-V") for _ in range(7)]
     victim.kill()
     for client in others:
         client.succeed(30)
@@ -155,9 +148,8 @@ def one_of_many(bench):
 
 @row("a stopped peer (SIGSTOP, SIGCONT) is not taken for a dead one")
 def stopped(bench):
-    port = bench.port()
-    server = bench.start(rping_words(port, "-s")).wait_listen(port)
-    client = bench.start(rping_words(port, "-c", "-V", "-S", 65535, "-C", 5000))
+    server, port = pings.serve(bench)
+    client = bench.start(pings.client(port, "-V", "-S", 65535, "-C", 5000))
     wait_until(lambda: harness.established(port) > 0, 20, "a connection")
     time.sleep(0.2)
     server.popen.send_signal(signal.SIGSTOP)
@@ -189,14 +181,14 @@ def nothing_behind(bench):
     before = ours()
     port = bench.port()
     for _ in range(3):
-        server = bench.start(rping_words(port, "-s"), env=env).wait_listen(port)
-        client = bench.start(rping_words(port, "-c", "-v"), env=env)
+        server, _ = pings.serve(bench, port=port, env=env)
+        client = bench.start(pings.client(port, "-v"), env=env)
         wait_until(lambda: os.path.getsize(client.stdout_path) > 0, 20, "pings")
         client.kill()
         server.kill()
         client.wait(5)
         server.wait(5)
-    bench.pair(rping_words(port, "-s"), rping_words(port, "-c", "-C", 5), port, env=env)
+    pings.pair(bench, "-C", 5, port=port, env=env)
     fresh = ours() - before
     check(not fresh, f"stayed behind: {sorted(fresh)}")
 

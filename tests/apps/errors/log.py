@@ -7,7 +7,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import cases, harness
+from support import cases, harness, pings
 from support.harness import check, one_line, row
 
 LINE = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (\d+) uiw: (.+)$")
@@ -26,9 +26,7 @@ def said(lines, pattern):
 
 
 def rping(bench, *options, status=0):
-    port = bench.port()
-    return bench.pair(["rping", "-s", "-a", "127.0.0.1", "-p", port], ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3],
-                      port, options=options)
+    return pings.pair(bench, "-C", 3, options=options)
 
 
 @row("a connection: opened, called, connected and how, ended; two processes, one file")
@@ -58,7 +56,7 @@ def agreed(bench):
 def failed(bench):
     path = os.path.join(bench.tmp, "log")
     port = bench.port()
-    bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", port], status=None, options=("--log", path, "--log-level", "error"))
+    bench.run(pings.client(port), status=None, options=("--log", path, "--log-level", "error"))
     (_, text), = read(path)
     check(text == f"connection with 127.0.0.1:{port} failed: no process listens there", text)
 

@@ -8,7 +8,7 @@ import struct
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, describe, one_line, row
 
 NOBODY = 65534
@@ -107,9 +107,7 @@ def no_shm(bench):
     more = {"wrap": private_mounts(READ_ONLY_SHM), "env": USUAL}
     run = bench.run(["ibv_devinfo", "-d", "uiw_lo"], **more)
     check(run.stderr == "" and "PORT_ACTIVE" in run.stdout, "no device")
-    port = bench.port()
-    pair = ["-a", "127.0.0.1", "-p", port, "-C", 20, "-V"]
-    bench.pair(["rping", "-s", *pair], ["rping", "-c", *pair], port, **more)
+    pings.pair(bench, "-C", 20, "-V", **more)
     doctor = bench.run([bench.uiw, "doctor"], 60, uiw=False, **more)
     line, = [line for line in doctor.stdout.splitlines() if not line.startswith("ok ") and "processors" not in line]
     for word in ("warn", "/dev/shm", "Read-only file system", "/tmp", "UIW_RUNTIME_DIR"):
@@ -153,9 +151,7 @@ def no_random(bench):
         machine = struct.unpack_from("<H", file.read(20), 18)[0]
     more = {"wrap": [sys.executable, "-c", FILTER, str(GETRANDOM[machine])]}
     check("uiw_lo" in bench.run([bench.uiw, "devices"], uiw=False, **more).stdout, "uiw devices shows none")
-    port = bench.port()
-    pair = ["-a", "127.0.0.1", "-p", port, "-C", 20, "-V"]
-    bench.pair(["rping", "-s", *pair], ["rping", "-c", *pair], port, **more)
+    pings.pair(bench, "-C", 20, "-V", **more)
 
 
 @row("RLIMIT_FSIZE 0: no device where the sysfs tree is not there yet, one line; else all works, and no signal comes")

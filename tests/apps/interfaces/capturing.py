@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness, perftest
+from support import harness, perftest, pings
 from support.dissected import Dissected, judge, numbers
 from support.harness import check, row
 
@@ -16,8 +16,7 @@ NOBODY = 65534
 def rping(bench, server=(), client=(), address="127.0.0.1", **more):
     """rping under these options of uiw run, with messages longer than an FPDU. Returns the port."""
     port = bench.port()
-    bench.pair(["rping", "-s", "-S", 65535, "-a", address, "-p", port],
-               ["rping", "-c", "-a", address, "-p", port, "-C", 20, "-S", 65535, "-V"], port,
+    pings.pair(bench, "-C", 20, "-S", 65535, "-V", port=port, host=address,
                server_more={"options": server, **more}, client_more={"options": client, **more})
     return port
 

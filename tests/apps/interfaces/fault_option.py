@@ -8,7 +8,7 @@ import signal
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import add_row, check, row, wait_until
 
 
@@ -60,11 +60,8 @@ def receive(bench):
 
 @row("rping: the connection is lost")
 def disconnect(bench):
-    port = bench.port()
-    server = bench.start(["rping", "-s", "-a", "127.0.0.1", "-p", port])
-    server.wait_listen(port)
-    client = bench.start(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 100000],
-                         options=("--fault", "disconnect@200"))
+    server, port = pings.serve(bench)
+    client = bench.start(pings.client(port, "-C", 100000), options=("--fault", "disconnect@200"))
     for process in (client, server):
         process.may_die = True
         process.wait(20)
@@ -122,7 +119,7 @@ def events(bench):
 
 @row("ibv_rc_pingpong: the device fails after 300 completions")
 def device_fatal(bench):
-    words = ["ibv_rc_pingpong", "-g", 0, "-n", 1000]
+    words = ["ibv_rc_pingpong", "-g", 0, "-n", 100000]
     _, client, faults = pair(bench, "event=DEVICE_FATAL@300", words, words, both=False)
     check("Failed status Work Request Flushed Error (5)" in client.output, client.output)
     check(faults == ["fault event=DEVICE_FATAL@300: at operation 300"], str(faults))

@@ -8,7 +8,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, row
 
 CONFIGURATION = "etc/libibverbs.d/uiw.driver"
@@ -82,9 +82,7 @@ def check_runs(bench, root):
     bench.uiw = f"{root}/bin/uiw"
     doctor = bench.command([bench.uiw, "doctor"])
     check(root in doctor.stdout, f"uiw doctor found other files than those under {root}:\n{doctor.stdout}")
-    port = bench.port()
-    pair = ["-a", "127.0.0.1", "-p", str(port), "-C", "20", "-V"]
-    bench.pair(["rping", "-s", *pair], ["rping", "-c", *pair], port)
+    pings.pair(bench, "-C", 20, "-V")
 
 
 @row("a prefix below a home directory: the driver file is under it and names the plugin by its path")

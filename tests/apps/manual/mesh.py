@@ -8,7 +8,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from support import harness
-from support.harness import add_row, check, row
+from support.harness import add_row, check
 
 MOST = 200  # processes
 MIB_EACH = 16  # of memory, that a process of such a mesh may take with its sockets

@@ -7,17 +7,12 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, row
 
 
-def server(bench, *options):
-    port = bench.port()
-    return port, bench.start(["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port, *options]).wait_listen(port)
-
-
 def call(port, count=20):
-    return ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", count, "-S", 3000, "-V"]
+    return pings.client(port, "-C", count, "-S", 3000, "-V")
 
 
 GDB = ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "set pagination off"]
@@ -26,7 +21,7 @@ GDB = ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "set
 @row("gdb: break in a program that it starts under uiw, then go on to the end")
 def gdb_start(bench):
     harness.need_program("gdb")
-    port, peer = server(bench)
+    peer, port = pings.serve(bench)
     run = bench.run([*GDB, "-ex", "set breakpoint pending on", "-ex", "break rdma_connect", "-ex", "run", "-ex", "bt",
                      "-ex", "delete", "-ex", "continue", "--args", *call(port)], status=None, timeout=30)
     if "ptrace: Operation not permitted" in run.output:
@@ -40,7 +35,7 @@ def gdb_start(bench):
 @row("gdb: attach to a server, look at all threads, detach; the server serves on")
 def gdb_attach(bench):
     harness.need_program("gdb")
-    port, peer = server(bench, "-P")
+    peer, port = pings.serve(bench, "-P")
     bench.run(call(port))
     shown = bench.command([*GDB, "-p", peer.pid, "-ex", "thread apply all bt 5", "-ex", "detach"], timeout=30,
                           status=None)
@@ -55,7 +50,7 @@ def gdb_attach(bench):
 def strace(bench):
     harness.need_program("strace")
     for under in (True, False):
-        port, peer = server(bench)
+        peer, port = pings.serve(bench)
         trace = os.path.join(bench.tmp, f"trace{under}")
         words = ["strace", "-f", "-o", trace]
         if under:  # strace is the program that uiw runs
@@ -73,7 +68,7 @@ def strace(bench):
 @row("strace -p: attach to a server during transfers, and detach")
 def strace_attach(bench):
     harness.need_program("strace")
-    port, peer = server(bench, "-P")
+    peer, port = pings.serve(bench, "-P")
     client = bench.start(call(port, 3000))
     trace = os.path.join(bench.tmp, "trace")
     tracer = bench.start(["strace", "-f", "-o", trace, "-p", peer.pid], uiw=False)

@@ -7,7 +7,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, row
 
 
@@ -67,8 +67,7 @@ def pair(bench, server, client, timeout=40):
 @row("rping, both sides")
 def rping(bench):
     port = bench.port()
-    pair(bench, ["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port],
-         ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 20, "-S", 5000, "-V"])
+    pair(bench, pings.server(port), pings.client(port, "-C", 20, "-S", 5000, "-V"))
 
 
 @row("rdma_server and rdma_client")

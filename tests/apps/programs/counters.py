@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, need_program
 
 PORT = "/sys/class/infiniband/uiw_lo/ports/1"
@@ -54,9 +54,8 @@ def counter(bench, name, folder="counters", reader=("cat",)):
 
 def pair_that_stays(bench):
     """rping with a server that stays, and a client that pings for ever: their processes, once they are connected."""
-    port = bench.port()
-    server = bench.start(["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port]).wait_listen(port)
-    client = bench.start(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-S", 65535])
+    server, port = pings.serve(bench)
+    client = bench.start(pings.client(port, "-S", 65535))
     server.may_die = client.may_die = True
     wanted = {server.pid, client.pid}
     until = time.monotonic() + 10
@@ -216,10 +215,9 @@ def perftest(bench):
 
 @row("connections that have ended stay counted while their process lives: as many octets as were moved")
 def ended(bench):
-    port = bench.port()
-    bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "127.0.0.1", "-p", port]).wait_listen(port)
+    _, port = pings.serve(bench, "-P")
     times, size = 200, 60000
-    bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", times, "-S", size])
+    bench.run(pings.client(port, "-C", times, "-S", size))
     until = time.monotonic() + 10
     while resources(bench, "qp"):
         check(time.monotonic() < until, "the server keeps its queue pair")

@@ -9,7 +9,7 @@ import threading
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import cases, harness
+from support import cases, harness, pings
 from support.harness import add_row, check, row
 
 NOBODY = 65534
@@ -57,7 +57,7 @@ def listens(port):
 
 
 def server(bench, port, *options, host="127.0.0.1", **more):
-    started = bench.start(["rping", "-s", "-S", 65535, "-a", host, "-p", port, *options], **more)
+    started = bench.start(pings.server(port, *options, host=host), **more)
     end = time.monotonic() + 20
     while not listens(port):
         check(started.running() and time.monotonic() < end, f"does not listen: {started.name()}")
@@ -66,7 +66,7 @@ def server(bench, port, *options, host="127.0.0.1", **more):
 
 
 def client(bench, port, host="127.0.0.1", status=0, **more):
-    return bench.run(["rping", "-c", "-a", host, "-p", port, "-C", 10, "-S", 2000, "-V"], status=status, **more)
+    return bench.run(pings.client(port, "-C", 10, "-S", 2000, "-V", host=host), status=status, **more)
 
 
 @row("a TCP server has the number: RDMA and TCP clients find theirs, and neither server hears the other's")
@@ -106,7 +106,7 @@ def second(bench):
     port = bench.port()
 
     def refused():
-        run = bench.run(["rping", "-s", "-a", "127.0.0.1", "-p", port], status=None)
+        run = bench.run(pings.server(port), status=None)
         check(run.status() and "Address already in use" in run.output, "there are two listeners of one number")
 
     with PlainServer(port):

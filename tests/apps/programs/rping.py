@@ -10,19 +10,12 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, row
 
 
-def addresses(family):
-    return ("127.0.0.1", "127.0.0.1") if family == 4 else ("::1", "::1")
-
-
 def talk(bench, family=4, server=(), client=(), **more):
-    port = bench.port()
-    bind, call = addresses(family)
-    first, second = bench.pair(["rping", "-s", "-S", 65535, "-a", bind, "-p", port, *server],
-                               ["rping", "-c", "-a", call, "-p", port, *client], port, **more)
+    first, second = pings.pair(bench, *client, server_options=server, host="127.0.0.1" if family == 4 else "::1", **more)
     check("mismatch" not in second.output, "the client read other data than it sent")
     for process in (first, second):
         check("completion failed" not in process.output, f"a completion failed: {process.name()}")
@@ -39,20 +32,18 @@ row("-q: a QP that the program itself brings to RTS")(
 
 @row("every size from 64 to 4096 in steps of 61, -V")
 def sizes(bench):
-    port = bench.port()
-    server = bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "127.0.0.1", "-p", port]).wait_listen(port)
+    server, port = pings.serve(bench, "-P")
     for size in range(64, 4097, 61):
-        client = bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3, "-S", size, "-V"], timeout=20)
+        client = bench.run(pings.client(port, "-C", 3, "-S", size, "-V"), timeout=20)
         check("mismatch" not in client.output, f"size {size}: other data")
     check(server.running(), "the server ended")
 
 
 @row("wildcard server on [::] serves IPv4 and IPv6 clients")
 def wildcard(bench):
-    port = bench.port()
-    bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "::", "-p", port]).wait_listen(port)
+    _, port = pings.serve(bench, "-P", host="::")
     for address in ("127.0.0.1", "::1"):
-        bench.run(["rping", "-c", "-a", address, "-p", port, "-C", 20, "-S", 2000, "-V"], timeout=20)
+        bench.run(pings.client(port, "-C", 20, "-S", 2000, "-V", host=address), timeout=20)
 
 
 @row("-I: the client chooses its source address")
@@ -62,12 +53,10 @@ def source(bench):
 
 @row("-P: one server, eight clients in turn and eight at a time")
 def persistent(bench):
-    port = bench.port()
-    server = bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "127.0.0.1", "-p", port]).wait_listen(port)
-    call = ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-S", 4096, "-V"]
+    server, port = pings.serve(bench, "-P")
     for _ in range(8):
-        bench.run(call + ["-C", 10], timeout=20)
-    clients = [harness.start_rping(bench, call + ["-C", 3000]) for _ in range(8)]
+        bench.run(pings.client(port, "-S", 4096, "-V", "-C", 10), timeout=20)
+    clients = [pings.start_client(bench, port, "-S", 4096, "-V", "-C", 3000) for _ in range(8)]
     for client in clients:
         client.succeed(30)
         check("mismatch" not in client.output, "other data")
@@ -89,7 +78,7 @@ def debug(bench):
 
 @row("no listener: refused at once, with an event")
 def refused(bench):
-    client = bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", bench.port(), "-C", 1], status=None, timeout=15)
+    client = bench.run(pings.client(bench.port(), "-C", 1), status=None, timeout=15)
     check(client.status() != 0, "a connection to nobody succeeds")
     check(re.search("RDMA_CM_EVENT_(REJECTED|UNREACHABLE|CONNECT_ERROR)", client.output), "no event says so")
 

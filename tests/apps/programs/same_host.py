@@ -8,7 +8,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import add_row, check, row
 
 NOBODY = 65534
@@ -25,9 +25,7 @@ def ways(bench, server, client, address="127.0.0.1", **both):
         os.chmod(logs[end], 0o666)
         more["options"] = ("--log", logs[end], *more.get("options", ()))
     os.chmod(bench.tmp, 0o777)
-    port = bench.port()
-    bench.pair(["rping", "-s", "-S", 65535, "-a", address, "-p", port],
-               ["rping", "-c", "-S", 65535, "-C", 100, "-V", "-a", address, "-p", port], port, server_more={**server, **both},
+    pings.pair(bench, "-S", 65535, "-C", 100, "-V", host=address, server_more={**server, **both},
                client_more={**client, **both})
     found = {}
     for end, path in logs.items():

@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness, perftest
+from support import harness, perftest, pings
 from support.harness import check, row
 
 
@@ -24,8 +24,7 @@ def three(bench):
             words = [program, "-R", "-F", "-p", port, "-D", 2]
             clients.append(begin(bench, words, [*words, "127.0.0.1"], port))
         port = bench.port()
-        clients.append(begin(bench, ["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port],
-                             ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 500, "-S", 20000, "-V"], port))
+        clients.append(begin(bench, pings.server(port), pings.client(port, "-C", 500, "-S", 20000, "-V"), port))
         for client in clients:
             client.succeed(20)
             check("mismatch" not in client.output, "other data")
@@ -59,10 +58,8 @@ def start_at_once(bench):
 
 @row("one server process, clients of two kinds in turn")
 def mixed_clients(bench):
-    port = bench.port()
-    bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "127.0.0.1", "-p", port]).wait_listen(port)
-    clients = [harness.start_rping(bench, ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", count, "-S", size, "-V"])
-               for count, size in ((3000, 100), (500, 65535))]
+    _, port = pings.serve(bench, "-P")
+    clients = [pings.start_client(bench, port, "-C", count, "-S", size, "-V") for count, size in ((3000, 100), (500, 65535))]
     for client in clients:
         client.succeed(30)
 

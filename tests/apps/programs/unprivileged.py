@@ -7,7 +7,7 @@ import stat
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness, perftest
+from support import harness, perftest, pings
 from support.harness import check, row
 
 NOBODY = 65534
@@ -45,18 +45,14 @@ def devinfo(bench):
 
 @row("rping")
 def rping(bench):
-    port = bench.port()
-    bench.pair(["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port],
-               ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 200, "-S", 30000, "-V"], port, **barred(bench))
+    pings.pair(bench, "-C", 200, "-S", 30000, "-V", **barred(bench))
 
 
 @row("rping between root and nobody")
 def rping_mixed(bench):
     harness.need_root()
-    port = bench.port()
-    call = ["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 50, "-V"]
-    bench.pair(["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port], call, port, client_more=barred(bench))
-    bench.pair(["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", port], call, port, server_more=barred(bench))
+    for end in ("client_more", "server_more"):
+        pings.pair(bench, "-C", 50, "-V", **{end: barred(bench)})
 
 
 @row("rstream")
@@ -77,7 +73,7 @@ def low_port(bench):
     with open("/proc/sys/net/ipv4/ip_unprivileged_port_start") as start:
         if int(start.read()) < 1024:
             raise harness.Skip("low ports are open to all here")
-    refused = bench.run(["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", 1017], status=None, timeout=15,
+    refused = bench.run(pings.server(1017), status=None, timeout=15,
                         **barred(bench))
     # The exit status may be that of another thread of rping (see Process.status()).
     check("rdma_bind_addr: Permission denied" in refused.output, "no 'Permission denied'")

@@ -8,7 +8,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import cases, harness, perftest
+from support import cases, harness, perftest, pings
 from support.harness import add_row, check, row
 from two_hosts import hosts
 
@@ -171,10 +171,8 @@ def label_taken(bench):
 
 def mixed(bench, server, client):
     """The wire is the same: either end may have either view."""
-    port = bench.port()
-    words = ["-a", "127.0.0.1", "-p", port]
-    bench.pair(["rping", "-s", "-S", 65535, *words], ["rping", "-c", "-C", 100, "-S", 65535, "-V", *words], port,
-               server_more={"env": {"UIW_TRANSPORT": server}}, client_more={"env": {"UIW_TRANSPORT": client}})
+    pings.pair(bench, "-C", 100, "-S", 65535, "-V", server_more={"env": {"UIW_TRANSPORT": server}},
+               client_more={"env": {"UIW_TRANSPORT": client}})
 
 
 for _server, _client in (("iwarp", "roce"), ("roce", "iwarp")):

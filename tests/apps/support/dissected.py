@@ -4,7 +4,6 @@
 Every octet of every TCP stream must belong to a start-up frame or to an FPDU that tshark dissects.
 """
 
-import re
 import subprocess
 
 from support.machine import check

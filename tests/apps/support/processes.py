@@ -190,14 +190,3 @@ class Namespace:
 
     def tc(self, *words):
         self.bench.command(self.wrap(["tc", *words]))
-
-
-def start_rping(bench, argv, **more):
-    """Starts an rping client of a server with -P, and waits until it is connected.
-
-    Such a server keeps one place for the request that came last: of two that come at once, it loses one, on any
-    adapter, and rdma_create_qp then finds a QP at the other (EINVAL).
-    """
-    client = bench.start(["stdbuf", "-oL", argv[0], "-d", *argv[1:]], **more)
-    client.wait_output("ESTABLISHED", 10)
-    return client

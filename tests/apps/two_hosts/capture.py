@@ -11,7 +11,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import dissected, harness, perftest
+from support import dissected, harness, perftest, pings
 from support.dissected import in_order, judge, numbers, ulpdus
 from support.harness import check, wait_until
 
@@ -64,9 +64,7 @@ def rping(bench, address, revision, mulpdu=None):
         env["UIW_MPA_REVISION"] = "1"
     if mulpdu:
         env["UIW_MULPDU"] = mulpdu
-    bench.pair(["rping", "-s", "-S", 65535, "-a", address, "-p", port],
-               ["rping", "-c", "-a", address, "-p", port, "-C", 50, "-S", 60000, "-V"], port, env=env,
-               namespace=capture.namespace)
+    pings.pair(bench, "-C", 50, "-S", 60000, "-V", port=port, host=address, env=env, namespace=capture.namespace)
     capture.stop()
     judge(capture, port, {0, 1, 2, 3}, revision=revision)
 

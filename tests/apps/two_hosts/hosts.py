@@ -8,8 +8,21 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness, perftest
+from support import harness, perftest, pings
 from support.harness import check
+
+
+def copied(bench, left, right, size, timeout):
+    """A file of this size goes from the right host to the left one by rcopy."""
+    source, sink = os.path.join(bench.tmp, "source"), os.path.join(bench.tmp, "sink")
+    content = os.urandom(size)
+    with open(source, "wb") as file:
+        file.write(content)
+    port = bench.port()
+    bench.pair(["rcopy", "-p", port], ["rcopy", source, f"10.77.0.1:{sink}", "-p", port], port, timeout=timeout,
+               server_ends=False, server_more=left, client_more=right)
+    with open(sink, "rb") as file:
+        check(hashlib.file_digest(file, "sha256").digest() == hashlib.sha256(content).digest(), "the copy differs")
 
 
 def rows(line, title, scale):
@@ -31,27 +44,14 @@ def rows(line, title, scale):
                   f"no GID of {address}")
 
     def rping(bench, left, right, address):
-        port = bench.port()
-        bench.pair(["rping", "-s", "-S", 65535, "-a", address, "-p", port],
-                   ["rping", "-c", "-a", address, "-p", port, "-C", 1000 // scale, "-S", 65535, "-V"], port,
-                   timeout=30, server_more=left, client_more=right)
+        pings.pair(bench, "-C", 1000 // scale, "-S", 65535, "-V", host=address, timeout=30, server_more=left,
+                   client_more=right)
 
     def ucmatose(bench, left, right):
         port = bench.port()
         options = ["-p", port, "-c", 20, "-C", 50, "-S", 20000]
         bench.pair(["ucmatose", *options], ["ucmatose", "-s", "10.77.0.1", *options], port, timeout=30,
                    server_more=left, client_more=right)
-
-    def rcopy(bench, left, right):
-        source, sink = os.path.join(bench.tmp, "source"), os.path.join(bench.tmp, "sink")
-        content = os.urandom(40_000_000 // scale)
-        with open(source, "wb") as file:
-            file.write(content)
-        port = bench.port()
-        bench.pair(["rcopy", "-p", port], ["rcopy", source, f"10.77.0.1:{sink}", "-p", port], port,
-                   timeout=30, server_ends=False, server_more=left, client_more=right)
-        with open(sink, "rb") as file:
-            check(hashlib.file_digest(file, "sha256").digest() == hashlib.sha256(content).digest(), "the copy differs")
 
     def rstream(bench, left, right, address):
         port = bench.port()
@@ -73,7 +73,7 @@ def rows(line, title, scale):
     add("rping", lambda *a: rping(*a, "10.77.0.1"))
     add("rping, IPv6", lambda *a: rping(*a, "fd77::1"))
     add("ucmatose", ucmatose)
-    add("rcopy", rcopy)
+    add("rcopy", lambda *a: copied(*a, 40_000_000 // scale, 30))
     add("rstream", lambda *a: rstream(*a, "10.77.0.1"))
     add("rstream, IPv6", lambda *a: rstream(*a, "fd77::1"))
     for verb in ("send", "write", "read"):
@@ -87,9 +87,7 @@ def rows(line, title, scale):
 
 def removal(bench):
     left, right = bench.two_hosts()
-    port = bench.port()
-    server = bench.start(["rping", "-s", "-a", "10.77.0.1", "-p", port], namespace=left)
-    server.wait_listen(port)
+    server, _ = pings.serve(bench, host="10.77.0.1", namespace=left)
     asyncwatch = bench.start(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "uiw_v0"], namespace=left)
     asyncwatch.wait_output("async event")
     left.ip("link", "del", "v0")

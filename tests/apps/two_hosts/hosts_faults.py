@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Two hosts over lines with faults: what arrives is right, however the line treats it, or the connection ends and says why."""
 
-import hashlib
 import importlib
 import os
 import pathlib
@@ -9,9 +8,9 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, row
-from two_hosts import hosts_loss
+from two_hosts import hosts, hosts_loss
 
 pingpong = harness.borrow(lambda: importlib.import_module("programs.pingpong"))
 
@@ -31,22 +30,12 @@ LINES = {
 
 def rping(bench, left, right, size, turns, address=ADDRESS, **more):
     """A pair of programs that compare each octet."""
-    port = bench.port()
-    return bench.pair(["rping", "-s", "-S", 65535, "-a", address, "-p", port],
-                      ["rping", "-c", "-a", address, "-p", port, "-C", turns, "-S", size, "-V"], port, timeout=LONG,
-                      server_more={"namespace": left}, client_more={"namespace": right}, **more)
+    return pings.pair(bench, "-C", turns, "-S", size, "-V", host=address, timeout=LONG, server_more={"namespace": left},
+                      client_more={"namespace": right}, **more)
 
 
 def copied(bench, left, right, size, turns):
-    source, sink = os.path.join(bench.tmp, "source"), os.path.join(bench.tmp, "sink")
-    content = os.urandom(size * turns)
-    with open(source, "wb") as file:
-        file.write(content)
-    port = bench.port()
-    bench.pair(["rcopy", "-p", port], ["rcopy", source, f"{ADDRESS}:{sink}", "-p", port], port, timeout=LONG,
-               server_ends=False, server_more={"namespace": left}, client_more={"namespace": right})
-    with open(sink, "rb") as file:
-        check(hashlib.file_digest(file, "sha256").digest() == hashlib.sha256(content).digest(), "the copy differs")
+    hosts.copied(bench, {"namespace": left}, {"namespace": right}, size * turns, LONG)
 
 
 def by_hand(bench, left, right, size, turns):
@@ -68,11 +57,8 @@ for _title, (_line, _size, _turns) in LINES.items():
 def exchanged(bench):
     left, right = hosts_loss.line(bench, 0.001, 0, exchange=0.02)
     log = os.path.join(bench.tmp, "log")
-    port = bench.port()
-    server = bench.start(["rping", "-s", "-v", "-S", 65535, "-a", ADDRESS, "-p", port], namespace=left,
-                         env={"UIW_LOG": log}).wait_listen(port)
-    client = bench.start(["rping", "-c", "-v", "-V", "-a", ADDRESS, "-p", port, "-S", 65535], namespace=right,
-                         env={"UIW_LOG": log})
+    server, port = pings.serve(bench, "-v", host=ADDRESS, namespace=left, env={"UIW_LOG": log})
+    client = bench.start(pings.client(port, "-v", "-V", "-S", 65535, host=ADDRESS), namespace=right, env={"UIW_LOG": log})
     client.wait(LONG)
     server.wait(LONG)
     with open(log, errors="replace") as text:
@@ -84,10 +70,9 @@ def exchanged(bench):
 def interrupted(bench, taken, given_back):
     """A connection that is in use while the line of one of the two hosts is away for a while."""
     left, right = hosts_loss.line(bench, 0.001, 0)
-    hosts = {"server": left, "client": right}
-    port = bench.port()
-    server = bench.start(["rping", "-s", "-v", "-S", 20000, "-a", ADDRESS, "-p", port], namespace=left).wait_listen(port)
-    client = bench.start(["rping", "-c", "-v", "-V", "-a", ADDRESS, "-p", port, "-S", 20000], namespace=right)
+    ends = {"server": left, "client": right}
+    server, port = pings.serve(bench, "-v", "-S", 20000, host=ADDRESS, namespace=left)
+    client = bench.start(pings.client(port, "-v", "-V", "-S", 20000, host=ADDRESS), namespace=right)
 
     def said():
         return os.path.getsize(client.stdout_path)
@@ -95,12 +80,12 @@ def interrupted(bench, taken, given_back):
     def resends():
         """Whether TCP sends something again, of which no acknowledgement comes: timer:(on,TIME,HOW OFTEN)."""
         return any(re.search(r"timer:[(]on,[^,]*,[1-9]", bench.command(host.wrap(["ss", "-Htno"])).stdout)
-                   for host in hosts.values())
+                   for host in ends.values())
 
     harness.wait_until(lambda: said() > 0, 20, "pings")
-    taken(hosts)
+    taken(ends)
     harness.wait_until(resends, 20, "the pings to stop")
-    given_back(hosts)
+    given_back(ends)
     before = said()
     harness.wait_until(lambda: said() > before + 100_000 or not client.running(), LONG,
                        "pings once the line is back, or the end")
@@ -110,17 +95,17 @@ def interrupted(bench, taken, given_back):
 
 for _side, _address in (("server", "10.77.0.1"), ("client", "10.77.0.2")):
 
-    def _address_away(hosts, side=_side, address=_address):
-        hosts[side].ip("address", "del", f"{address}/24", "dev", "v0")
+    def _address_away(ends, side=_side, address=_address):
+        ends[side].ip("address", "del", f"{address}/24", "dev", "v0")
 
-    def _address_back(hosts, side=_side, address=_address):
-        hosts[side].ip("address", "add", f"{address}/24", "dev", "v0")
+    def _address_back(ends, side=_side, address=_address):
+        ends[side].ip("address", "add", f"{address}/24", "dev", "v0")
 
-    def _link_down(hosts, side=_side):
-        hosts[side].ip("link", "set", "v0", "down")
+    def _link_down(ends, side=_side):
+        ends[side].ip("link", "set", "v0", "down")
 
-    def _link_up(hosts, side=_side):
-        hosts[side].ip("link", "set", "v0", "up")
+    def _link_up(ends, side=_side):
+        ends[side].ip("link", "set", "v0", "up")
 
     for _what, _taken, _back in (("the address is removed, and added again", _address_away, _address_back),
                                  ("the interface goes down, and up again", _link_down, _link_up)):

@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, pings
 from support.harness import check, row
 from support.machine import wait_until
 
@@ -97,14 +97,14 @@ def holds(host):
 
 
 def rdma_server(bench, port, host, address="0.0.0.0", **more):
-    server = bench.start(["rping", "-s", "-S", 65535, "-P", "-a", address, "-p", port], namespace=host, **more)
+    server = bench.start(pings.server(port, "-P", host=address), namespace=host, **more)
     wait_until(lambda: names(host, port) or not server.running(), 10, f"RDMA port {port}")
     check(server.running(), f"does not listen: {server.name()}")
     return server
 
 
 def rdma_client(bench, port, host, address, **more):
-    return bench.run(["rping", "-c", "-a", address, "-p", port, "-C", 5, "-S", 2000, "-V"], namespace=host, **more)
+    return bench.run(pings.client(port, "-C", 5, "-S", 2000, "-V", host=address), namespace=host, **more)
 
 
 def message(ip, kind, association, caller, called, time_field=0, version=0):
@@ -222,7 +222,7 @@ def answers(bench):
 def asks(bench):
     left, right = bench.two_hosts()
     number, port = bench.port(), bench.port()
-    bench.start(["rping", "-s", "-P", "-a", LEFT[4], "-p", port], namespace=left).wait_listen(port)
+    pings.serve(bench, "-P", port=port, host=LEFT[4], namespace=left)
     mapper = python(bench, MAP, LEFT[4], port, namespace=left)
     mapper.wait_output("^maps")
     rdma_client(bench, number, right, LEFT[4])
@@ -244,7 +244,7 @@ def elsewhere(bench):
     left, right = bench.two_hosts()
     left.ip("address", "add", "10.77.0.9/24", "dev", "v0")
     number, port = bench.port(), bench.port()
-    bench.start(["rping", "-s", "-a", LEFT[4], "-p", port], namespace=left).wait_listen(port)
+    pings.serve(bench, port=port, host=LEFT[4], namespace=left)
     mapper = python(bench, MAP, LEFT[4], port, "10.77.0.9", namespace=left)
     mapper.wait_output("^maps")
     rdma_client(bench, number, right, LEFT[4])
@@ -291,7 +291,7 @@ def false_answers(bench, rejects):
     left, right = bench.two_hosts()
     left.ip("address", "add", "10.77.0.9/24", "dev", "v0")
     number, nobody = bench.port(), bench.port()
-    bench.start(["rping", "-s", "-a", LEFT[4], "-p", number], namespace=left).wait_listen(number)
+    pings.serve(bench, port=number, host=LEFT[4], namespace=left)
     mapper = python(bench, FALSE, LEFT[4], nobody, *rejects, namespace=left)
     mapper.wait_output("^maps")
     rdma_client(bench, number, right, LEFT[4])
@@ -399,7 +399,7 @@ def stranger(bench):
     mapper = python(bench, MAP, "0.0.0.0", 0, namespace=left)
     mapper.wait_output("^maps")
     path = os.path.join(bench.tmp, "log")
-    run = bench.run(["rping", "-s", "-a", LEFT[4], "-p", port], status=None, namespace=left, options=("--log", path))
+    run = bench.run(pings.server(port, host=LEFT[4]), status=None, namespace=left, options=("--log", path))
     check(run.status() and "Address already in use" in run.output, f"listens: {run.output}")
     check("UDP port 3935 belongs to another program" in pathlib.Path(path).read_text(), "the log does not say why")
     rdma_server(bench, port, left, "127.0.0.1")  # which other hosts cannot reach
