@@ -24,7 +24,7 @@ struct Datagrams {
     channel = ibv_create_comp_channel(context);
     cq = ibv_create_cq(context, 16, nullptr, channel, 0);
     expect(pd != nullptr && channel != nullptr && cq != nullptr, "queues");
-    mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+    mr = reg(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
     ibv_qp_init_attr_ex attributes{};
     attributes.qp_type = IBV_QPT_UD;
     attributes.send_cq = attributes.recv_cq = cq;
