@@ -113,8 +113,7 @@ class UIW_CAPABILITY("mutex") TableMutex {
   std::mutex mutex_;
 };
 
-// As std::lock_guard, with the functions of std::unique_lock that are needed, and with annotations for clang's
-// analysis.
+// As std::lock_guard, with annotations for clang's analysis.
 template <typename Lock>
 class UIW_SCOPED_CAPABILITY LockGuard {
  public:
@@ -127,6 +126,7 @@ class UIW_SCOPED_CAPABILITY LockGuard {
   Lock& mutex_;
 };
 
+// The same with those functions of std::unique_lock that are needed.
 template <typename Lock>
 class UIW_SCOPED_CAPABILITY UniqueLock {
  public:

@@ -18,8 +18,9 @@ enum class Completion : std::uint8_t { local, remote };
 
 struct ConnectionRules {
   bool initiator = true;  // this end sends the first frame of start-up
-  // A manual connection: both ends are uiw, and keep to the rules of InfiniBand. The program learns of the end of the
-  // connection only by work that cannot get to the peer.
+  // A manual connection: the program has connected the queue pair itself, with ibv_modify_qp and without rdma_cm. Both
+  // ends are uiw and keep to the rules of InfiniBand: if the peer goes away, the program learns of it only when work
+  // that it has posted fails.
   bool manual = false;
   bool reliable = true;  // IBV_QPT_RC; on IBV_QPT_UC a message is lost if no receive is posted for it
   bool one_cq = false;   // sends and receives complete to the same completion queue

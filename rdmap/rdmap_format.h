@@ -80,7 +80,8 @@ constexpr bool is_own(Stag stag) { return (static_cast<std::uint32_t>(stag) & ~0
 constexpr Stag kRnrReport{kOwnStags};
 // A message follows that may be the reply to the peer's work, or this end ends an rdma_cm connection.
 constexpr Stag kProgressReport{kOwnStags + 1};
-// This end uses the remote completion rule and wants a report before each message of the peer.
+// This end completes Sends and Writes once the peer has placed them (Completion::remote). It asks the peer for a
+// report, if there is something new to report, before each message, since that may be the reply to such work.
 constexpr Stag kReportsWanted{kOwnStags + 2};
 
 // Hello, with kHelloOffset: the sender is uiw. The initiator says it with its ready-to-receive message, an RDMA Write

@@ -35,8 +35,8 @@ class DoorbellPage {
   static std::unique_ptr<DoorbellPage> attach(int fd);
 
   Word& word(std::size_t number) const { return reinterpret_cast<Word*>(memory_.data())[number]; }
-  // Sets the bit `at` of a stream that has news. False if a thread has to be woken instead: nobody polls the bit, or
-  // `at`, which may be any number, names no bit.
+  // Sets the bit `at` of a stream that has news. False if a thread has to be woken, too: nobody polls the bit, or `at`,
+  // which may be any number, names no bit.
   bool ring(Bell at) const {
     if (at == kNoBell || at > kWords * kBits) return false;
     Word& its = word((at - 1) / kBits);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/progress/engine.h"

@@ -77,8 +77,8 @@ class Connection final : rdmap::ReceiveHost {
     std::atomic<pthread_t> poster{};                 // the thread that posted them
   } signals;
 
-  // Sets the parts of the queue pair that the connection works for, and the memory that its peer may access. Called
-  // once, before the queue pair can be found. All arguments must remain live as long as the connection.
+  // Sets the parts of the queue pair that the connection works for, and what the queue pair may access. Called once,
+  // before the queue pair can be found. All arguments must remain live as long as the connection.
   void serve(ConnectionWork& work, ConnectionHost& host, rdmap::SendQueue& sends, const ddp::Accessor& memory) {
     work_ = &work, host_ = &host, sends_ = &sends, memory_ = &memory;
   }
@@ -320,13 +320,13 @@ class Connection final : rdmap::ReceiveHost {
   }
   // Whether the peer's TCP has acknowledged all that has been sent. Takes no lock.
   bool all_acknowledged() const;
-  // Whether there is work that could not be sent.
-  bool has_failed() UIW_EXCLUDES(locks.send);
+  // Whether the sending of work has failed.
+  bool has_failed() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
   // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.
-  bool awaits_peer() UIW_EXCLUDES(locks.send);
+  bool awaits_peer() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
   // For a lost connection. By the remote completion rule: completes unsignaled work at the head of the queue, and
   // returns the first entry that the peer has not confirmed. By the local rule: returns nothing.
-  std::optional<std::uint64_t> first_unconfirmed() UIW_EXCLUDES(locks.send);
+  std::optional<std::uint64_t> first_unconfirmed() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
 
   // ---- receive.cc ----
   // rdmap::ReceiveHost

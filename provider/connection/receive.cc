@@ -11,7 +11,6 @@
 #include "base/event_counter.h"
 #include "base/mutex.h"
 #include "provider/connection/connection.h"
-#include "provider/memory/memory.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/progress/engine.h"

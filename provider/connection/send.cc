@@ -7,7 +7,6 @@
 
 #include "base/mutex.h"
 #include "provider/connection/connection.h"
-#include "provider/memory/memory.h"
 #include "provider/process/settings.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"

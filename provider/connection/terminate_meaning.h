@@ -5,7 +5,6 @@
 
 #include <infiniband/verbs.h>
 
-#include "mpa/mpa_format.h"
 #include "rdmap/rdmap_format.h"
 #include "rdmap/work.h"
 

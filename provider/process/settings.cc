@@ -16,12 +16,11 @@
 #include <system_error>
 #include <utility>
 
+#include "mpa/mpa_format.h"
+
 namespace uiw::provider {
 
 namespace {
-
-constexpr unsigned kSmallestMulpdu = 128;
-constexpr unsigned kLargestMulpdu = 64768;
 
 struct Setting {
   SettingInfo info;
@@ -93,7 +92,7 @@ bool apply_devices(const std::string& value, Settings& settings) {
 }
 
 bool apply_mulpdu(const std::string& value, Settings& settings) {
-  return value == "0" ? (settings.mulpdu = 0, true) : number(value, kSmallestMulpdu, kLargestMulpdu, settings.mulpdu);
+  return value == "0" ? (settings.mulpdu = 0, true) : number(value, mpa::kMinMulpdu, mpa::kMaxMulpdu, settings.mulpdu);
 }
 
 bool apply_timeout(const std::string& value, Settings& settings) {

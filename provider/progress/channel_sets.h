@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Epoll sets for completion channels, nested in the epoll set of an engine. If several threads of a program wait, each
 // for a channel of its own, the sockets of a channel's queue pairs are in one of these sets. The thread that waits for
-// the channel waits for the set, too, and drives: a message wakes that thread and no other. While no thread waits for a
-// set, the set reports to the engine's set, so that "uiw-progress" and polls get its events.
+// the channel waits for the set, too, and drives: a message wakes that thread and no other. (If there is more to read
+// than one turn takes, "uiw-progress" goes on.) While no thread waits for a set, the set reports to the engine's set,
+// so that "uiw-progress" and polls get its events.
 //
 // Queue pairs that share memory with a peer on this host are in none of these sets. Such peers ring for many queue
 // pairs at a time, so "uiw-progress" drives these: each of its wake-ups serves several messages.

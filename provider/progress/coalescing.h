@@ -45,7 +45,7 @@ class Coalescing {
     untimed_ = 0;
   }
   std::uint64_t last_post() const { return last_post_; }
-  // All that was posted is being sent.
+  // To be called before all that was posted is sent, or given up: from then on no post waits.
   void sent();
 
   bool in_burst() const { return std::max(run_, run_before_) >= kBurst; }

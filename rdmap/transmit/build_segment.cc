@@ -2,8 +2,6 @@
 // Builds the headers and payload of what is sent next.
 #include "rdmap/transmit/transmitter.h"
 
-#include <algorithm>
-
 #include "rdmap/atomic.h"
 #include "rdmap/scatter_gather.h"
 

@@ -18,8 +18,8 @@ bool is_ahead(T a, T b) {
 bool PlacementTracker::probe_worthwhile(const Cursor& at, const Cursor& sent) const {
   const bool eager = policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
   if (probes_outstanding() == 0 && eager) return true;
-  // A program may post again as soon as its peer has replied, and expect room in the send queue. So there is never more
-  // than a share of the queue's entries between two probes.
+  // The answer to a later request, or a report, makes room in the send queue. A program may expect that room as soon as
+  // its peer has replied. So a probe is due, whatever the stride, once `share` entries have no request behind them.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return at.placement.weight - at.placement.requested_weight >= stride_ ||
          at.sequence - at.placement.requested_before >= share;

@@ -73,8 +73,8 @@ class PlacementTracker {
   // The peer has placed all work before the entry `sequence`. Work that TCP has not accepted is never confirmed,
   // whatever a hostile peer answers.
   void placed_before(std::uint64_t sequence, const Cursor& sent);
-  // Evaluates a progress report of the peer. Returns an entry; all work before it has been placed. Nothing if the
-  // report confirms no more than earlier ones, or if start() has said that there are none.
+  // Takes a progress report of the peer. Returns the entry before which all work has been placed. Nothing if the report
+  // confirms nothing new, or more than was sent, or if start() was called without `reports`.
   std::optional<std::uint64_t> take_report(const Progress& progress, const Cursor& sent);
   // All work that is done has been completed.
   void note_completed(const Cursor& sent) {

@@ -52,9 +52,9 @@ void Transmitter::push_own_request(const Cursor& at) {
   }
 }
 
-// Carries out the local work at the cursor. TCP has accepted everything before it, so that the work takes effect before
-// anything later is sent, and is not carried out twice if TCP does not accept a batch. If it fails, its status says so,
-// and it completes in its turn.
+// Carries out the local work at the cursor. Called only once TCP has accepted everything before it: so the work takes
+// effect before anything later is sent, and is never part of a batch that has to be built again. If it fails, it keeps
+// the status, and completes with it in its turn.
 void Transmitter::carry_out(Cursor& at) {
   SendWork& work = queue_.at(at.sequence);
   at.source = Source::none;

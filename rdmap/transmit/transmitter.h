@@ -68,16 +68,15 @@ class Transmitter {
   // All arguments, and those of start(), must remain live as long as the transmitter.
   Transmitter(SendQueue& queue, const ddp::Accessor& memory, SendHost& host)
       : queue_(queue), memory_(memory), host_(host), tracker_(queue) {}
-  // Not copied, since the members refer to each other.
   Transmitter(const Transmitter&) = delete;
   Transmitter& operator=(const Transmitter&) = delete;
 
   void start(const ConnectionRules& rules, SharedReads& reads);
   Completion completion() const { return tracker_.remote() ? Completion::remote : Completion::local; }
   void release_hold() { hold_ = false; }
-  // The peer is now known to be uiw or not; one that is treated as `other` since it is silent may turn out to be `uiw`
-  // later. Called with the receiver's lock held, too. `answer`: if the peer is uiw, the next message tells it that this
-  // end is uiw.
+  // It is now known whether the peer is uiw. A peer that is silent counts as `other` at first; if it turns out to be
+  // uiw, this is called again. Called with both locks held. `answer`: if the peer is uiw, the next message tells it
+  // that this end is uiw.
   void peer_known(mpa::PeerKind peer, bool answer);
   // Queues a report of what has been placed, for a peer that takes reports. kRnrReport: no receive is posted here;
   // kProgressReport: this end disconnects. Does nothing while another report waits to be sent.

@@ -22,7 +22,7 @@ ROOMS = {
     "provider/process": ("", "what every room needs: settings, the log, devices, what a fork leaves, the event loop of its thread"),
     "provider/memory": ("process", "how much may be registered; what is registered stands in the list of objects"),
     "provider/progress": ("process", "doorbells and the counters of ports; it knows queue pairs as Driven"),
-    "provider/connection": ("process memory progress", "placement is into registered memory; the engine drives the socket"),
+    "provider/connection": ("process progress", "the engine drives its socket, and says when something is sent"),
     "provider/capture": ("process", "where captures go is a setting; it knows connections as an mpa::StreamTap"),
     "provider/connect": ("process connection capture", "a call ends in a connection; it knows queue pairs as Attachable"),
     "provider/inventory": ("process connect", "who may ask is found out as for connections; what there is, others fill in"),

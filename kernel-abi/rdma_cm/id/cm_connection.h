@@ -2,9 +2,9 @@
 // The connection of an id: the commands that establish and end it, and its events (cma.c: rdma_connect, rdma_accept,
 // cma_iw_handler, for RoCE cma_ib_handler; iwcm.c for the states of the stream).
 //
-// It is part of a CmId, which owns it; the provider keeps a weak reference through the id. Commands are called with the
-// id's command lock held; the provider's callbacks come on any thread. The provider is called without the registry's
-// lock, since it may call back on the same thread.
+// It is a member of its CmId. The provider has a weak_ptr to it that shares the ownership of the CmId. Commands are
+// called with the id's command lock held; the provider's callbacks come on any thread. The provider is called without
+// the registry's lock, since it may call back on the same thread.
 //
 // Commands return 0 or an errno.
 #pragma once

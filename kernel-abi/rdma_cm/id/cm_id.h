@@ -103,8 +103,9 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   // parent's. Puts objects that must not be destroyed in this process into `left`.
   void inherit(std::vector<std::shared_ptr<void>>& left) UIW_REQUIRES(g_registry_lock);
   bool is_left_to_parent() const UIW_REQUIRES(g_registry_lock) { return left_to_parent_; }
-  // To be called when the parent has ended. If the socket has a substitute port, takes the RDMA number by which peers
-  // find that port. Takes the command lock.
+  // To be called when the parent process has ended and this one, its heir, has not used the channel yet. If the socket
+  // has a substitute port (rdma_port.h), takes the RDMA port number, by which callers find that port; go_on() tries
+  // again if this fails. Takes the command lock.
   void announce();
   // To be called when the parent has ended and this process is its heir: takes the RDMA port number, listens, and goes
   // on with an address resolution. Takes the command lock.

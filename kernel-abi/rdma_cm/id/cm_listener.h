@@ -2,8 +2,8 @@
 // A listening id: it creates a new id for each incoming call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE
 // cma_ib_req_handler).
 //
-// It is part of a CmId, which owns it; the provider keeps a weak reference through the id. listen() is called with the
-// id's command lock held, requested() on any thread.
+// It is a member of its CmId. The provider has a weak_ptr to it that shares the ownership of the CmId. listen() is
+// called with the id's command lock held, requested() on any thread.
 #pragma once
 
 #include <sys/socket.h>

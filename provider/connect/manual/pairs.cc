@@ -430,7 +430,8 @@ void stop(std::uint32_t qp_number) {
 }
 
 void after_fork_in_child() {
-  // The object is not destroyed, since its sockets are the parent's.
+  // The parent's object is left undestroyed: a thread of the parent may have been changing it, and its destructor uses
+  // CmLoop, which begins anew in the child.
   new (&shared->pairs) std::shared_ptr<Pairs>;
   listening.store(false);
 }

@@ -24,7 +24,7 @@ namespace {
 
 std::size_t mulpdu_of(const Attachment& attachment, const TcpStream& socket, mpa::PeerKind peer) {
   const mpa::Agreement& agreement = attachment.agreement;
-  if (attachment.mulpdu != 0) return std::min(attachment.mulpdu, mpa::kMaxMulpdu);
+  if (attachment.mulpdu != 0) return attachment.mulpdu;
   if (attachment.rings) return mpa::kCachedMulpdu;
   if (agreement.long_fpdus || peer == mpa::PeerKind::uiw)
     return agreement.copies() ? mpa::kCachedMulpdu : mpa::kMaxMulpdu;
@@ -188,8 +188,8 @@ void Qp::completion_lost() {
   connection_.completion_lost();
 }
 
-// True if the peer expects another PSN than this end starts with: it wants another queue pair (one that had this number
-// before, for example), and an adapter would drop its packets. PSN 0 counts as not set.
+// True if the PSN that the peer expects (its rq_psn) is not this end's sq_psn; 0 counts as not set. The peer then means
+// another queue pair, one that had this number before, for example. On InfiniBand it would drop this end's packets.
 bool Qp::mixed_up(std::uint32_t peer_psn) const {
   return peer_psn != 0 && attributes_.sq_psn != 0 && peer_psn != attributes_.sq_psn;
 }
