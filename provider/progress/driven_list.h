@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The queue pairs that an engine drives, which of them have deferred sends, and which have news from a peer on this
-// host (doorbells.h). Each queue pair has a numbered slot. In words that are read without a lock, the bit with the
-// slot's number stands for the queue pair. Thread-safe, unless said otherwise.
+// The queue pairs that an engine drives, which of them have deferred sends, which have news from a peer on this host
+// (doorbells.h), and for which a turn is due. Each queue pair has a numbered slot. In words that are read without a
+// lock, the bit with the slot's number stands for the queue pair. Thread-safe, unless said otherwise.
 #pragma once
 
 #include <sys/epoll.h>
@@ -96,6 +96,11 @@ class DrivenList {
     std::size_t word_number = 0;  // used with the lock held; valid if there is a word
   };
 
+  // Calls visitor(Driven&) for up to `most` queue pairs whose bit bits_of(block) has and take(block, bit, qp) grants;
+  // `qp` may be null. Begins at the slot `next`, and leaves there the first slot that it did not come to. Returns how
+  // many.
+  template <typename Bits, typename Take, typename Visitor>
+  std::size_t visit_marked(std::atomic<std::size_t>& next, std::size_t most, Bits bits_of, Take take, Visitor visitor);
   template <typename Visitor>
   void for_each_unlocked(Visitor visitor) const UIW_REQUIRES(mutex_);
   void clear() UIW_REQUIRES(mutex_);
@@ -107,7 +112,7 @@ class DrivenList {
   std::array<std::atomic<Block*>, kBlocks> blocks_{};
   std::atomic<std::size_t> used_{0};       // number of blocks
   std::atomic<std::size_t> next_{0};       // slot at which visit_deferring() begins
-  std::atomic<std::size_t> next_rung_{0};  // block at which visit_rung() begins
+  std::atomic<std::size_t> next_rung_{0};  // slot at which visit_rung() begins
   std::atomic<unsigned> sleepers_{0};      // written with the lock held
   Doorbell doorbell_ UIW_GUARDED_BY(mutex_);
   std::size_t size_ UIW_GUARDED_BY(mutex_) = 0;
@@ -129,10 +134,11 @@ void DrivenList::for_each_unlocked(Visitor visitor) const {
   }
 }
 
-template <typename Visitor>
-void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
+template <typename Bits, typename Take, typename Visitor>
+std::size_t DrivenList::visit_marked(std::atomic<std::size_t>& next, std::size_t most, Bits bits_of, Take take,
+                                     Visitor visitor) {
   const std::size_t used = used_.load(std::memory_order_acquire);
-  const std::size_t first = used > 0 ? next_.load(std::memory_order_relaxed) % (used * kBits) : 0;
+  const std::size_t first = used > 0 ? next.load(std::memory_order_relaxed) % (used * kBits) : 0;
   std::size_t visited = 0;
   // The first block is visited again at the end, for its slots before the first one.
   for (std::size_t i = 0; i < used + (first % kBits != 0 ? 1 : 0); ++i) {
@@ -140,46 +146,49 @@ void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
     Block& block = *blocks_[at].load(std::memory_order_acquire);
     const std::uint64_t from_first = ~std::uint64_t{0} << first % kBits;
     const std::uint64_t wanted = i == 0 ? from_first : i == used ? ~from_first : ~std::uint64_t{0};
-    for (std::uint64_t bits = block.deferring.load() & wanted; bits != 0; bits &= bits - 1) {
+    for (std::uint64_t bits = bits_of(block) & wanted; bits != 0; bits &= bits - 1) {
       const auto slot = static_cast<unsigned>(__builtin_ctzll(bits));
+      if (visited == most) {
+        next.store(at * kBits + slot, std::memory_order_relaxed);
+        return visited;
+      }
       const ReadSection section;
       Driven* const qp = block.slots[slot].load();
-      if (qp == nullptr || !qp->has_deferred()) continue;
-      if (visited++ == most) return next_.store(at * kBits + slot, std::memory_order_relaxed);
+      if (!take(block, std::uint64_t{1} << slot, qp) || qp == nullptr) continue;
+      ++visited;
       visitor(*qp);
     }
   }
+  return visited;
+}
+
+template <typename Visitor>
+void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
+  const auto bits_of = [](const Block& block) { return block.deferring.load(); };
+  const auto take = [](Block&, std::uint64_t, const Driven* qp) { return qp != nullptr && qp->has_deferred(); };
+  visit_marked(next_, most, bits_of, take, visitor);
 }
 
 template <typename Visitor>
 std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
-  const std::size_t used = used_.load(std::memory_order_acquire);
-  const std::size_t first = next_rung_.load(std::memory_order_relaxed);
-  std::size_t visited = 0;
-  for (std::size_t i = 0; i < used; ++i) {
-    const std::size_t at = (first + i) % used;
-    Block& block = *blocks_[at].load(std::memory_order_acquire);
+  const auto rung_for = [](const Block& block) -> std::atomic<std::uint64_t>* {
     DoorbellPage::Word* const word = block.word.load(std::memory_order_acquire);
-    const std::uint64_t rung = word != nullptr ? word->rung.load() : 0, due = block.due.load();
-    // Another thread may take a bit first. The peer may write anything, so each bit is looked at only once.
-    for (std::uint64_t bits = rung | due; bits != 0; bits &= bits - 1) {
-      if (visited == most) {
-        next_rung_.store(at, std::memory_order_relaxed);
-        return visited;
-      }
-      const auto slot = static_cast<unsigned>(__builtin_ctzll(bits));
-      const std::uint64_t bit = std::uint64_t{1} << slot;
-      const bool called = (rung & bit) != 0 && (word->rung.fetch_and(~bit) & bit) != 0;
-      if (!((due & bit) != 0 && (block.due.fetch_and(~bit) & bit) != 0) && !called) continue;
-      const ReadSection section;
-      Driven* const qp = block.slots[slot].load();
-      if (qp == nullptr) continue;
-      ++visited;
-      visitor(*qp);
-    }
-    next_rung_.store(at + 1, std::memory_order_relaxed);
-  }
-  return visited;
+    return word != nullptr ? &word->rung : nullptr;
+  };
+  const auto bits_of = [&](const Block& block) {
+    const auto* const rung = rung_for(block);
+    return (rung != nullptr ? rung->load() : 0) | block.due.load();
+  };
+  // Another thread may take a bit first. The peer may write anything, so each bit is looked at only once.
+  const auto take = [&](Block& block, std::uint64_t bit, const Driven*) {
+    const auto takes = [bit](std::atomic<std::uint64_t>& bits) {
+      return (bits.load() & bit) != 0 && (bits.fetch_and(~bit) & bit) != 0;
+    };
+    auto* const rung = rung_for(block);
+    const bool due = takes(block.due);
+    return (rung != nullptr && takes(*rung)) || due;
+  };
+  return visit_marked(next_rung_, most, bits_of, take, visitor);
 }
 
 // While one exists, the calling thread sleeps or is about to sleep.

@@ -55,6 +55,19 @@ epoll_event event_of(std::uint32_t qp_number, unsigned events) {
   return event;
 }
 
+// An event counter in this epoll set, which reports it with these bits and this tag. -1 with errno.
+int counter_in(int epoll, unsigned events, std::uint64_t tag) {
+  const int fd = DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  if (fd < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return fd;
+  const int error = errno;
+  close_descriptor(fd);
+  errno = error;
+  return -1;
+}
+
 }  // namespace
 
 Engine::~Engine() { stop(); }
@@ -77,7 +90,8 @@ void Engine::stop() {
   const LockGuard drive_lock(drive_mutex_);  // a thread that waits may be driving
   sets_.close();
   if (const int epoll = epoll_.exchange(-1); epoll >= 0) close_descriptor(epoll);
-  if (wake_ >= 0) close_descriptor(std::exchange(wake_, -1));
+  for (int* const wake : {&wake_, &turn_wake_})
+    if (*wake >= 0) close_descriptor(std::exchange(*wake, -1));
 }
 
 bool Engine::wake() { return add_event(wake_); }
@@ -89,7 +103,7 @@ void Engine::begin_anew() {
   sweep();
   const LockGuard lock(mutex_);
   if (stop_.load()) return;
-  epoll_ = wake_ = -1;
+  epoll_ = wake_ = turn_wake_ = -1;
   driven_.forget_doorbell();
   sets_.forget();
   started_.store(false);
@@ -118,9 +132,9 @@ void Engine::after_fork_in_child() {
   sets_.close();
   sets_.forget();
   new_sets_ = 0;
-  if (epoll_ >= 0) close_descriptor(epoll_);
-  if (wake_ >= 0) close_descriptor(wake_);
-  epoll_ = wake_ = -1;
+  for (const int fd : {epoll_.load(), wake_, turn_wake_})
+    if (fd >= 0) close_descriptor(fd);
+  epoll_ = wake_ = turn_wake_ = -1;
   driven_.after_fork_in_child();
   activity_.after_fork_in_child();
   deferring_ = 0;
@@ -140,11 +154,10 @@ int Engine::prepare() {
   if (epoll_ < 0) {
     const int epoll = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
     if (epoll < 0) return errno;
-    const int wake = DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = ProgressHelpers::kWakeTag;
-    if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
+    // Whoever is woken for a turn does not read the event counter: edge-triggered, it wakes one thread for each write.
+    const int wake = counter_in(epoll, EPOLLIN, ProgressHelpers::kWakeTag);
+    const int turn_wake = wake >= 0 ? counter_in(epoll, EPOLLIN | EPOLLET, ProgressHelpers::kTurnTag) : -1;
+    if (turn_wake < 0) {
       const int error = errno;
       if (wake >= 0) close_descriptor(wake);
       close_descriptor(epoll);
@@ -152,6 +165,7 @@ int Engine::prepare() {
     }
     epoll_ = epoll;
     wake_ = wake;
+    turn_wake_ = turn_wake;
   }
   // The thread also sends and receives for threads that have no memory for buffers, so it must have its own.
   std::unique_ptr<IoScratch> scratch = make_io_scratch();
@@ -220,7 +234,7 @@ bool Engine::watch_again(std::uint32_t qp_number, int fd) {
 void Engine::request_turn(std::uint32_t qp_number) {
   const ReadSection section;
   const Driven* const qp = find_(qp_number);
-  if (qp != nullptr && driven_.request_turn(*qp)) wake();
+  if (qp != nullptr && driven_.request_turn(*qp)) add_event(turn_wake_);
 }
 
 void Engine::take_over(std::uint32_t qp_number) {
@@ -229,21 +243,22 @@ void Engine::take_over(std::uint32_t qp_number) {
 }
 
 // Drives queue pairs that have news. Returns how many, or -1 with errno. A wake-up for "uiw-progress" is left in the
-// set; `for_thread` says that there is one. Once the doorbell is answered here, it wakes no other thread. So this
-// function looks for queue pairs that were rung afterwards, and wakes another thread if some are left.
+// set; `for_thread` says that there is one. Turns that are due come first, so that a stream that has used up its turn
+// here gets the next one after the others. Once the doorbell is answered here, it wakes no other thread; so another one
+// is woken if queue pairs are left that were rung.
 int Engine::drive_ready(bool& for_thread) {
-  int driven = 0;
+  int driven = static_cast<int>(driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); }));
   if (asks_kernel()) {
     epoll_event events[kMostReady];
     const int ready = sets_.wait(events, kMostReady, 0);
     if (ready < 0) return -1;
-    driven = drive_events(events, ready);
-    for_thread = driven < ready;
-    quiet_asks_ = driven > 0 ? 0 : quiet_asks_ + 1;
+    const int taken = drive_events(events, ready);
+    for_thread = taken < ready;
+    quiet_asks_ = taken > 0 ? 0 : quiet_asks_ + 1;
+    driven += taken;
   }
-  const std::size_t rung = driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); });
-  if (rung == kMostReady) driven_.pass_doorbell_on();
-  return driven + static_cast<int>(rung);
+  driven_.pass_doorbell_on();
+  return driven;
 }
 
 // Returns how many of the events were taken: all but the wake-up of "uiw-progress".
@@ -254,6 +269,8 @@ int Engine::drive_events(const epoll_event* events, int count) {
     ++driven;
     if (events[i].data.u64 == ProgressHelpers::kDoorbellTag) {
       driven_.answer_doorbell();
+    } else if (!ProgressHelpers::is_queue_pair(events[i].data.u64)) {
+      continue;  // a turn is due, and the caller looks for it anyway
     } else if (Driven* const qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) {
       qp->note_event(events[i].events);
       qp->progress(qp->event_driver());
@@ -534,7 +551,8 @@ void Engine::run() {
   EventTurns turns(find_);
   HelpNeeded help_needed;
   unsigned found_polling = 0;
-  std::size_t rung = 0;  // number of queue pairs for which peers rang in the last round
+  // Queue pairs for which peers rang in the last round, or a turn was due, and that had no event.
+  std::size_t rung = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool handed_over = hand_over_.load(std::memory_order_relaxed) && hand_over_.exchange(false);
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
@@ -569,11 +587,16 @@ void Engine::run() {
         }
       } else if (events[i].data.u64 == ProgressHelpers::kDoorbellTag) {
         driven_.answer_doorbell();
-      } else {
+      } else if (ProgressHelpers::is_queue_pair(events[i].data.u64)) {
         turns.event(static_cast<std::uint32_t>(events[i].data.u64), events[i].events);
       }
     }
-    rung = driven_.visit_rung(static_cast<std::size_t>(most), [&turns](Driven& qp) { turns.event(qp.number(), 0); });
+    rung = 0;
+    driven_.visit_rung(static_cast<std::size_t>(most), [&](Driven& qp) {
+      const auto is_it = [&](const epoll_event& event) { return event.data.u64 == qp.number(); };
+      if (std::none_of(events, events + count, is_it)) ++rung;
+      turns.event(qp.number(), 0);
+    });
     found_polling = !polling ? 0 : handed_over ? kParkAfter : found_polling + 1;
     if (found_polling >= kParkAfter && turns.repeated() == 0) {
       found_polling = 0;

@@ -78,7 +78,8 @@ class Engine {
   // Has a thread that drives call the queue pair's progress() soon, though nothing has arrived. The caller may hold any
   // lock of the queue pair.
   void request_turn(std::uint32_t qp_number);
-  // For a thread that has no memory for buffers: as request_turn(), but "uiw-progress", which has buffers, drives.
+  // For a thread that has no memory for buffers: as request_turn(). If "uiw-progress", which has buffers, is parked, it
+  // drives.
   void take_over(std::uint32_t qp_number);
 
   // Drives, since the program has polled and found nothing.
@@ -187,7 +188,8 @@ class Engine {
   std::atomic<int> epoll_{-1};
   ChannelSets sets_{epoll_};
   std::atomic<std::uint64_t> new_sets_{0};  // a bit for each set that "uiw-progress" does not know yet
-  int wake_ = -1;
+  int wake_ = -1;                           // wakes "uiw-progress"
+  int turn_wake_ = -1;                      // wakes any thread that sleeps, since a turn is due
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // for start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Threads that help "uiw-progress" if it is too slow alone: for a passive target with many connections, on a machine
-// with processors to spare. Each thread starts when it is first called. It handles events of the same epoll set, and
-// rings of peers, until there are none or the program polls. It sleeps until it is called again. Thread-safe.
+// with processors to spare. Each thread starts when it is first called. It handles events of the same epoll set,
+// rings of peers and turns that are due, until there are none or the program polls. It sleeps until it is called again.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,9 @@ namespace uiw::provider {
 class ProgressHelpers {
  public:
   // What an event carries: the number of a queue pair; or kWakeTag: it is for "uiw-progress"; or kDoorbellTag: a peer
-  // has rung, for a queue pair that DrivenList knows. No queue pair has the number 0.
-  static constexpr std::uint64_t kWakeTag = 0, kDoorbellTag = std::uint64_t{1} << 41;
+  // has rung, for a queue pair that DrivenList knows; or kTurnTag: a turn of such a queue pair is due. No queue pair
+  // has the number 0.
+  static constexpr std::uint64_t kWakeTag = 0, kDoorbellTag = std::uint64_t{1} << 41, kTurnTag = std::uint64_t{1} << 42;
   static constexpr bool is_queue_pair(std::uint64_t event) { return static_cast<std::uint32_t>(event) != 0; }
 
   // At most `most` threads. `sets`, from which they take events, `driven` and `activity` must remain live as long as

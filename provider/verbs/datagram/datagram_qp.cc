@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <exception>
 #include <optional>
 
 #include "base/guarded_copy.h"
@@ -12,10 +10,8 @@
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/datagram/grh.h"
-#include "provider/memory/memory.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/fork.h"
 #include "provider/verbs/inventory_source.h"
 #include "provider/verbs/qp/qp_attributes.h"
 #include "rdmap/scatter_gather.h"

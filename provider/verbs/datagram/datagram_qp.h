@@ -8,9 +8,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
-#include <pthread.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -9,7 +9,6 @@
 
 #include "base/guarded_copy.h"
 #include "mpa/crc32c.h"
-#include "provider/memory/memory.h"
 #include "provider/progress/io_scratch.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/datagram/address_handle.h"

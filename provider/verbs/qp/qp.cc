@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <exception>
 
 #include "base/grace_period.h"
 #include "base/mutex.h"

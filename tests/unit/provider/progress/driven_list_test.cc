@@ -190,6 +190,25 @@ TEST_CASE("driven list: peers ring for queue pairs, each of which is then visite
   CHECK_FALSE(list.rung());
 }
 
+TEST_CASE("driven list: a queue pair whose turn is due again and again leaves the others their turns", "[engine]") {
+  DrivenList list;
+  std::vector<std::unique_ptr<OneQp>> all;
+  for (int i = 0; i < 70; ++i) {
+    all.push_back(std::make_unique<OneQp>());
+    list.add(*all.back());
+  }
+  for (const unsigned at : {0U, 1U, 66U}) list.request_turn(*all[at]);
+  std::vector<Driven*> found;
+  for (int i = 0; i < 5; ++i) {
+    list.visit_rung(1, [&](Driven& qp) {
+      found.push_back(&qp);
+      if (&qp != all[66].get()) list.request_turn(qp);
+    });
+  }
+  Driven *const first = all[0].get(), *const second = all[1].get(), *const third = all[66].get();
+  CHECK(found == std::vector<Driven*>{first, second, third, first, second});
+}
+
 TEST_CASE("driven list: while a thread sleeps, peers hear that they have to wake it", "[engine]") {
   DrivenList list;
   OneQp qp;
