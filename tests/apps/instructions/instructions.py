@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """How many instructions each post and each poll takes (valgrind's callgrind, messages.cc), compared with counts.txt: none
-may have grown by more than a twentieth. `--setting WRITE=yes` writes counts.txt anew."""
+may have grown by more than a twentieth. `--setting WRITE=yes` writes counts.txt anew.
+
+The counts depend on the compiler and, where memory is copied, on libc, so counts.txt says of which it is; elsewhere the row
+is skipped."""
 
 import pathlib
 import platform
@@ -17,7 +20,7 @@ MOST = 1.05
 
 HEADING = """\
 # SPDX-License-Identifier: MIT
-# Instructions of one call on average, as callgrind counts them; instructions.py compares. The library was compiled by
+# Instructions of one call on average, as callgrind counts them; instructions.py compares. They are those of
 # {compiler}.
 #
 # For each kind of work and number of connections: shared memory with the local and the remote completion rule, then TCP
@@ -55,7 +58,8 @@ def compiler(bench):
     build_type = re.search(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", cache, re.M).group(1)
     described = next(pathlib.Path(bench.build, "CMakeFiles").glob("*/CMakeCXXCompiler.cmake")).read_text()
     name, version = (re.search(rf'set\(CMAKE_CXX_COMPILER_{what} "([^"]*)"', described).group(1) for what in ("ID", "VERSION"))
-    return f"{name} {version.split('.')[0]} for {platform.machine()}, {build_type}"
+    libc = " ".join(platform.libc_ver())
+    return f"{name} {version.split('.')[0]} for {platform.machine()}, {build_type}, {libc}"
 
 
 def text_of(lines, by):

@@ -12,10 +12,10 @@
 #include <sys/syscall.h>
 #include <valgrind/callgrind.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <deque>
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,6 @@
 // The process that runs a case is the client; the server is a child of it, which makes children of its own.
 #include <sys/epoll.h>
 #include <sys/select.h>
-#include <sys/wait.h>
 
 #include <functional>
 

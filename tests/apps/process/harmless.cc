@@ -8,7 +8,6 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include <atomic>
 #include <csignal>

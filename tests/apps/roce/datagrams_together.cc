@@ -3,7 +3,6 @@
 // sockets, so each may read what is for another.
 #include <arpa/inet.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <memory>

@@ -177,7 +177,14 @@ struct CalledPair {
   }
   CalledPair(const CalledPair&) = delete;
   CalledPair& operator=(const CalledPair&) = delete;
-  ~CalledPair() { rdma_destroy_id(request.id); }
+  ~CalledPair() {
+    if (request.id != nullptr) rdma_destroy_id(request.id);
+  }
+  // The caller hears of it though the id is gone.
+  void reject(const void* why, std::uint8_t octets) {
+    good("rdma_reject", rdma_reject(request.id, why, octets));
+    good("rdma_destroy_id", rdma_destroy_id(std::exchange(request.id, nullptr)));
+  }
 
   Channel client;
   std::optional<Queues> near;

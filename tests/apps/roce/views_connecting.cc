@@ -260,7 +260,7 @@ void rejected() {
   const std::vector<std::uint8_t> why{4, 5, 6}, too_long(149);
   expect(rdma_reject(called, too_long.data(), 149) != 0, "149 octets of private data in a REJ");
   expect_error("149 octets of private data in a REJ", errno, EINVAL);
-  good("rdma_reject", rdma_reject(called, why.data(), 3));
+  pair.reject(why.data(), 3);
   const Event answer = pair.client.next(RDMA_CM_EVENT_REJECTED);
   expect(answer.status == 28, "the reason");
   expect(answer.data.size() == 148 && std::memcmp(answer.data.data(), why.data(), why.size()) == 0, "private data");
@@ -414,7 +414,7 @@ class TcpServer {
 
 void call(Channel& server) {
   CalledPair pair(server);
-  good("rdma_reject", rdma_reject(pair.request.id, nullptr, 0));
+  pair.reject(nullptr, 0);
   pair.client.next(RDMA_CM_EVENT_REJECTED);
 }
 

@@ -100,7 +100,7 @@ class SendRequest {
   // 0 or the errno.
   int try_post(ibv_qp* qp) {
     request_.sg_list = &piece_;
-    request_.num_sge = piece_.length > 0 ? 1 : 0;
+    request_.num_sge = piece_.length > 0 || piece_.addr != 0 ? 1 : 0;
     ibv_send_wr* bad = nullptr;
     const int error = ibv_post_send(qp, &request_, &bad);
     if (error != 0 && bad != &request_) die("ibv_post_send fails and bad_wr does not tell where");

@@ -15,9 +15,7 @@
 // connected without rdma_cm are in connect/manual/manual_pair.h, those that a call connects in connect/called_pair.h.
 #pragma once
 
-#include <arpa/inet.h>
 #include <infiniband/verbs.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
 #include <sys/socket.h>
@@ -335,6 +333,13 @@ struct ConnectedPair : Pair {
 };
 
 // With room for 64 requests in each queue.
+// Both in INIT.
+struct InitPair : Pair {
+  InitPair() {
+    for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  }
+};
+
 struct DeepPair : Pair {
   DeepPair() : Pair({.depth = 64}) {}
 };

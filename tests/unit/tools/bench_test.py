@@ -2,7 +2,6 @@
 """`uiw bench`: how rows are measured, what the benchmark programs print, the plan, the picture and the report."""
 import contextlib
 import io
-import json
 import os
 import pathlib
 import shutil
@@ -36,6 +35,7 @@ class Pairs(unittest.TestCase):
                 raise Failure(f"failure {len(asked)}")
             return results[len(asked) - 1]
 
+        self.told = told
         with contextlib.redirect_stderr(told):
             result = bench.measure_row(row, runs, once)
         self.assertEqual(len(asked), len(results))
@@ -71,6 +71,7 @@ class Pairs(unittest.TestCase):
     def test_an_interruption_is_no_failure_and_gives_no_row(self):
         with self.assertRaises(Interrupted):
             self.measure(5, [10, 20, 10, Interrupted])
+        self.assertEqual(self.told.getvalue().count("\n"), 1)
 
 
 class Parse(unittest.TestCase):
@@ -131,34 +132,34 @@ class Parse(unittest.TestCase):
 
 class Plan(unittest.TestCase):
     def rows(self, groups=plan.GROUPS, processors=8, available=ALL):
-        """Each in a subtest of its own."""
-        for row in plan.make_plan(groups, processors, available):
-            with self.subTest(row.id):
-                yield row
+        return plan.make_plan(groups, processors, available)
 
     def test_ids_are_unique_and_each_row_compares_values_of_the_same_unit(self):
         ids = [row.id for row in self.rows()]
         self.assertEqual(len(ids), len(set(ids)))
         for row in self.rows():
-            self.assertEqual(plan.unit_of(row.own), plan.unit_of(row.reference))
-            for measurement in (row.own, row.reference):
-                perftest = measurement.what in ("rdma_bandwidth", "rdma_messages", "rdma_latency", "rdma_average_latency",
-                                                "rdma_event_latency", "connections_messages", "connections_bandwidth")
-                self.assertEqual(measurement.program is not None, perftest)
-                self.assertTrue(not perftest or measurement.size)
-            reported = report.empty_row(row)
-            self.assertEqual([reported[key] for key in ("id", "measure", "against_measured_by", "unit", "target")],
-                             [row.id, row.own.name, row.reference.name, plan.unit_of(row.own), row.target])
-            self.assertEqual(reported["tcp_measured_by"], row.reference.name if row.reference.what in plan.PLAIN_TCP else None)
+            with self.subTest(row.id):
+                self.assertEqual(plan.unit_of(row.own), plan.unit_of(row.reference))
+                for measurement in (row.own, row.reference):
+                    perftest = measurement.what in ("rdma_bandwidth", "rdma_messages", "rdma_latency", "rdma_average_latency",
+                                                    "rdma_event_latency", "connections_messages", "connections_bandwidth")
+                    self.assertEqual(measurement.program is not None, perftest)
+                    self.assertTrue(not perftest or measurement.size)
+                reported = report.empty_row(row)
+                self.assertEqual([reported[key] for key in ("id", "measure", "against_measured_by", "unit", "target")],
+                                 [row.id, row.own.name, row.reference.name, plan.unit_of(row.own), row.target])
+                plain_tcp = row.reference.name if row.reference.what in plan.PLAIN_TCP else None
+                self.assertEqual(reported["tcp_measured_by"], plain_tcp)
 
     def test_the_rows_of_shared_memory_and_of_tcp_say_which_byte_stream_they_mean(self):
         for row in self.rows():
-            self.assertEqual(row.own.way.stream == "auto", row.own.name.startswith("shared memory: "))
-            self.assertEqual(row.id.startswith("shm_"), row.own.name.startswith("shared memory: "))
-            self.assertEqual(row.own.way.stream == "tcp", row.own.name.startswith("TCP: "))
-            self.assertEqual(row.needs == "hosts", row.own.name.startswith("two hosts: "))
-            if row.needs == "ucx":  # UCX is told by the way too whether to use shared memory
-                self.assertEqual(row.reference.way.stream, row.own.way.stream)
+            with self.subTest(row.id):
+                self.assertEqual(row.own.way.stream == "auto", row.own.name.startswith("shared memory: "))
+                self.assertEqual(row.id.startswith("shm_"), row.own.name.startswith("shared memory: "))
+                self.assertEqual(row.own.way.stream == "tcp", row.own.name.startswith("TCP: "))
+                self.assertEqual(row.needs == "hosts", row.own.name.startswith("two hosts: "))
+                if row.needs == "ucx":  # UCX is told by the way too whether to use shared memory
+                    self.assertEqual(row.reference.way.stream, row.own.way.stream)
 
     def test_rows_whose_needs_are_not_met_are_left_out(self):
         for available in (set(), *({need} for need in ALL), ALL):
@@ -180,15 +181,17 @@ class Plan(unittest.TestCase):
 
     def test_many_connections_are_compared_with_one_over_the_same_byte_stream(self):
         for row in self.rows(["connections"]):
-            self.assertGreater(row.own.connections, 1)
-            self.assertEqual(row.reference._replace(name=row.own.name, connections=row.own.connections), row.own)
-            self.assertEqual(row.reference.connections, 1)
-            self.assertEqual(row.needs == "descriptors", row.own.connections == 1000)
+            with self.subTest(row.id):
+                self.assertGreater(row.own.connections, 1)
+                self.assertEqual(row.reference._replace(name=row.own.name, connections=row.own.connections), row.own)
+                self.assertEqual(row.reference.connections, 1)
+                self.assertEqual(row.needs == "descriptors", row.own.connections == 1000)
 
     def test_a_server_and_plain_tcp_have_messages_of_one_size_and_as_many_clients(self):
         for row in self.rows(["server"]):
-            self.assertIn(row.reference.what, plan.PLAIN_TCP)
-            self.assertEqual((row.own.size, row.own.connections), (row.reference.size, row.reference.connections))
+            with self.subTest(row.id):
+                self.assertIn(row.reference.what, plan.PLAIN_TCP)
+                self.assertEqual((row.own.size, row.own.connections), (row.reference.size, row.reference.connections))
 
     def test_with_few_processors_one_target_differs(self):
         targets = {processors: {row.id: row.target for row in self.rows(["basic"], processors)} for processors in (2, 3, 4)}
@@ -295,11 +298,11 @@ class Report(unittest.TestCase):
     def test_the_json(self):
         row = {**self.row("rdma_reads", [(2, 0.5), (2, 1), (2, 2)], against="rdma_reads"), "repeated": "it began badly"}
         self.assertEqual(
-            json.dumps({**self.frame, "rows": [row], "left_out": ["rows with UCX"]}),
+            report.json_line({**self.frame, "rows": [row], "left_out": ["rows with UCX"]}),
             '{"device": "uiw_lo", "address": "127.0.0.1", "processors": 4, "runs": 1, "seconds": 2, "rows": [{"id": "a_row", '
             '"measure": "a row", "unit": "messages/s", "better": "larger", "uiw": 1, "tcp": null, "tcp_measured_by": null, '
             '"against": 2, "against_measured_by": "a reference", "ratio": 0.5, "spread": [0.25, 1.0], "target": 1.0, "met": '
-            'false, "repeated": "it began badly", "error": null}], "left_out": ["rows with UCX"]}')
+            'false, "repeated": "it began badly", "error": null}], "left_out": ["rows with UCX"]}\n')
 
 
 if __name__ == "__main__":

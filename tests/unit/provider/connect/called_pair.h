@@ -120,10 +120,7 @@ inline int call(Side& side, const sockaddr_storage& remote, const std::shared_pt
 }
 
 // Of the two queue pairs, both in INIT, `a` calls.
-struct CalledPair : Pair {
-  CalledPair() {
-    for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  }
+struct CalledPair : InitPair {
   // 0 or an errno.
   int call(const sockaddr_storage& remote, const Bytes& private_data = {}, unsigned depth = 4) {
     return test::call(a, remote, caller, out, private_data, depth);
