@@ -4,7 +4,8 @@
 // There are two kinds of locks:
 //
 //   * The registry's lock guards all queues, tables and states of ids. It is held for short times only, and never while
-//     the provider is called; so the provider's callbacks may take it on any thread, at any time.
+//     a function of the provider is called that may call back; so the provider's callbacks may take it on any thread,
+//     at any time.
 //   * Each id has a command lock, which is taken before the registry's lock. It makes the commands of an id run one
 //     after the other. Callbacks do not take it.
 #pragma once

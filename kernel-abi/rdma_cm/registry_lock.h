@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The registry's lock, which guards the channels, the ids, their states and their events. It is taken after the command
-// lock of an id, and never held while a function of provider/ is called.
+// lock of an id, and before that of CmLoop. It is never held while a function of provider/ is called that may call
+// back.
 #pragma once
 
 #include "base/mutex.h"

@@ -74,13 +74,34 @@ bool ends_with_block(int fd, off_t end) {
           start.length == length);
 }
 
+// Reads the starts of blocks that follow each other, many with one system call.
+class BlockStarts {
+ public:
+  explicit BlockStarts(int fd) : fd_(fd) {}
+  // The start of the block at `at`. False if there are fewer octets.
+  bool read(off_t at, pcapng::BlockStart& start) {
+    if (at < begin_ || at + off_t{sizeof start} > begin_ + size_) {
+      begin_ = at;
+      size_ = std::max(0L, ::syscall(SYS_pread64, fd_, window_.data(), window_.size(), at));
+      if (size_ < off_t{sizeof start}) return false;
+    }
+    std::memcpy(&start, window_.data() + (at - begin_), sizeof start);
+    return true;
+  }
+
+ private:
+  const int fd_;
+  off_t begin_ = 0, size_ = 0;
+  std::array<std::byte, 4096> window_;
+};
+
 // The offset of a partial packet between the last whole block and `end`; `end` if there is none. `known` is an offset
 // at which a block once ended; it is not used if somebody has emptied the file since then.
 off_t begin_of_part(int fd, off_t known, off_t end) {
   off_t at = known <= end && ends_with_block(fd, known) ? known : 0;
+  BlockStarts starts(fd);
   pcapng::BlockStart start{};
-  while (read_at(fd, at, &start, sizeof start) && start.is_valid() && off_t{start.length} <= end - at)
-    at += off_t{start.length};
+  while (starts.read(at, start) && start.is_valid() && off_t{start.length} <= end - at) at += off_t{start.length};
   const bool is_packet =
       at < end && read_at(fd, at, &start.type, sizeof start.type) && start.type == pcapng::kEnhancedPacket;
   return is_packet ? at : end;

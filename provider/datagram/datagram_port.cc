@@ -85,8 +85,8 @@ DatagramPort::~DatagramPort() {
     hide_qp(number_);
     engine_.remove(*this);
     wait_for_readers();
-    // The child of a fork may have a copy of the descriptor. The socket, and its entry in epoll, would outlive close(),
-    // and epoll would take the next descriptor with this number for one that it watches already.
+    // There are other descriptors of this socket (qp_port.cc, the child of a fork). So its entry in epoll would outlive
+    // close(), and epoll would take the next descriptor with this number for one that it watches already.
     engine_.release(fd_);
     free_qp_number(number_);
   }

@@ -55,7 +55,7 @@ std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
     std::uint64_t hash = 0xCBF29CE484222325ULL;
     for (const char letter : name) hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001B3ULL;
     std::memcpy(eui, &hash, sizeof eui);
-    eui[0] = static_cast<std::uint8_t>((eui[0] & 0xFC) | 0x02);
+    eui[0] = static_cast<std::uint8_t>(eui[0] & 0xFC);
     eui[3] = 0xFF;
     eui[4] = 0xFE;
   }

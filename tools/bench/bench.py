@@ -3,7 +3,6 @@
 and runs this program; progress goes to standard error."""
 import argparse
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -15,7 +14,7 @@ import plan
 import plot
 from processes import PLAIN, Failure, Interrupted, hold_namespace, in_namespace, raise_interrupts, run_program
 from programs import IPERF3_MAX_SIZE, SHARED_MEMORY, TCP, Setup, rdma_latency, sockperf
-from report import empty_report, empty_row, summarize, table, value_text
+from report import empty_report, empty_row, json_line, summarize, table, value_text
 
 # Packages, each as (its name in Debian, its name in Fedora), and the programs that are used from them: NEEDED for all
 # rows, OPTIONAL for some rows, GNUPLOT for a picture.
@@ -214,7 +213,7 @@ def bench(options):
     processors = len(os.sched_getaffinity(0))
     report = measure_rows(setup, runs, plan.GROUPS if options.rows == "all" else [options.rows], processors)
     drawn = not options.plot or draw(setup, runs, processors, options.plot)
-    print(json.dumps(report) if options.json else table(report), end="\n" if options.json else "", flush=True)
+    print(json_line(report) if options.json else table(report), end="", flush=True)
     return 0 if drawn and not any(row["error"] for row in report["rows"]) else 1
 
 

@@ -100,7 +100,8 @@ def script(picture, file):
 
 def draw(text):
     with memory_file(os.fsencode(text)) as file:
-        run_program(["gnuplot", "--default-settings", "-"], PLAIN, 15, stdin=file)
+        # Not "-", since gnuplot goes on behind an error in what it reads as standard input.
+        run_program(["gnuplot", "--default-settings", "/proc/self/fd/0"], PLAIN, 15, stdin=file)
 
 
 def cannot_write(file):
@@ -112,4 +113,4 @@ def cannot_write(file):
         os.stat(asked)
     except OSError as error:
         return f"{file} cannot be written: {asked}: {error.strerror}"
-    return "" if os.access(asked, os.W_OK) else f"{file} cannot be written: {asked}: Permission denied"
+    return "" if os.access(asked, os.W_OK) else f"{file} cannot be written: {asked} is not writable"

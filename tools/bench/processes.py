@@ -70,6 +70,7 @@ class Child:
                 signal.signal(each, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
+        self.process = None
         try:
             with signals_held():  # so that an interrupt leaves no process that this object does not know
                 self.process = subprocess.Popen(
@@ -77,6 +78,10 @@ class Child:
                     env={name: value for name, value in changed.items() if value is not None})
         except OSError as error:
             raise Failure(f"{self.name} cannot be executed: {error.strerror}") from None
+        except BaseException:  # an interrupt, which comes at the end of signals_held()
+            if self.process:
+                self.stop()
+            raise
 
     def __enter__(self):
         return self

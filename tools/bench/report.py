@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The report of `uiw bench`: one row for each measurement, with the value of plain TCP or of a similar operation beside it.
 Report and row are dictionaries, the objects that --json prints."""
+import json
 from statistics import median
 
 from plan import GBITS, MESSAGES, MICROSECONDS, PLAIN_TCP, SECONDS, unit_of
@@ -55,6 +56,10 @@ def cells_of(row):
             "-" if failed else "{:.2f} to {:.2f}".format(*row["spread"]),
             "-" if row["target"] is None else f"{bound} {row['target']:.2f}",
             {None: "-", True: "met", False: "not met"}[row["met"]]]
+
+
+def json_line(report):
+    return json.dumps(report) + "\n"
 
 
 def table(report):

@@ -5,9 +5,9 @@
 // sends on it to the kernel goes to the library. Receiving, polling and all else needs no hook. For other sockets a
 // hook costs one look-up in the table of descriptors.
 //
-// bind() and listen(): RDMA listeners have a port space of their own, so if a TCP socket of the program wants the TCP
-// port of an RDMA listener of this process, the listener moves to another port. Calls that succeed at once cost
-// nothing.
+// bind() and listen(): rdma_cm has port spaces of its own, so if a TCP or UDP socket of the program wants the port of
+// an RDMA listener, or of another id of this process that is bound, the listener or id moves to another port. Calls
+// that succeed at once cost nothing.
 #include <errno.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>

@@ -7,7 +7,7 @@
 // look at a flag.
 //
 // _FORTIFY_SOURCE turns poll() and ppoll() into functions of other names, which also check the size of the array. Their
-// hooks leave this check to libc's functions.
+// hooks leave an array that is too small to libc's functions, which end the process.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -131,7 +131,7 @@ UIW_HOOK int poll(pollfd* fds, nfds_t count, int timeout) {
 }
 UIW_HOOK int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t size) {
   before_wait();
-  if (int result; poll_by_library(fds, count, timeout, result)) return result;
+  if (int result; count <= size / sizeof *fds && poll_by_library(fds, count, timeout, result)) return result;
   auto* function = real_poll_chk.get();
   return function != nullptr ? function(fds, count, timeout, size) : poll(fds, count, timeout);
 }
@@ -143,7 +143,7 @@ UIW_HOOK int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sig
 }
 UIW_HOOK int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t size) {
   before_wait();
-  if (int result; poll_by_library(fds, count, timeout, mask, result)) return result;
+  if (int result; count <= size / sizeof *fds && poll_by_library(fds, count, timeout, mask, result)) return result;
   auto* function = real_ppoll_chk.get();
   return function != nullptr ? function(fds, count, timeout, mask, size) : ppoll(fds, count, timeout, mask);
 }

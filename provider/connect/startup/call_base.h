@@ -126,8 +126,7 @@ class CallBase : public Call,
   // To be called when the connection is established: by the peer's first message or, if no ready-to-receive message was
   // agreed on, by the reply.
   void note_established() noexcept;
-  // Gives the stream to its queue pair. 0 or an errno. After a failure the socket is still in socket_, unless attach()
-  // has taken it.
+  // Gives the stream to its queue pair. 0 or an errno. After a failure the socket is still in socket_.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings)
       UIW_REQUIRES(mutex_);
   // To be called when the connection is established: frees what only the start-up needed. Returns the parameters of the

@@ -256,13 +256,11 @@ class OutgoingCall final : public CallBase {
   // Tells the peer by a Terminate message why there is no connection (RFC 6581 section 8). The observer gets `why`.
   void refuse(UniqueLock<Mutex>& lock, mpa::MpaError error, const mpa::Agreement& agreement, int why = EPROTO)
       UIW_REQUIRES(mutex_) {
-    if (socket_.is_open()) {
-      send_terminate(error, agreement);
-      CmLoop::instance().unwatch(socket_.fd());
-      // Octets may follow the reply. If they were still unread at the close, TCP would send a reset, and the peer could
-      // lose the Terminate.
-      linger_and_close_rejected(std::move(socket_));
-    }
+    send_terminate(error, agreement);
+    CmLoop::instance().unwatch(socket_.fd());
+    // Octets may follow the reply. If they were still unread at the close, TCP would send a reset, and the peer could
+    // lose the Terminate.
+    linger_and_close_rejected(std::move(socket_));
     fail(lock, why, nullptr);
   }
 
