@@ -21,8 +21,10 @@ bool ReadQueue::has_room_for_probe(std::uint32_t probes) const {
   return ring_->has_room();
 }
 
-void ReadQueue::push_answered(SendQueue& queue, SendWork& work, std::uint64_t sequence, Msn msn) {
-  answered_pushed_ = sequence + 1;
+void ReadQueue::push(SendQueue& queue, std::uint64_t sequence, Msn msn) {
+  if (is_followed(sequence)) return;
+  pushed_ = sequence + 1;
+  SendWork& work = queue.at(sequence);
   work.request_msn = msn;
   ring_->push({sequence, work.sink_stag, work.sink_offset, work.length, 0, queue.sges(sequence).data(), work.sges,
                work.kind == WorkKind::atomic});

@@ -83,7 +83,7 @@ class ReadQueue {
   void start(SharedReads& shared, std::uint32_t ord, std::uint64_t first) {
     ring_ = &shared.outstanding;
     most_ord_ = ord_ = ord;
-    pushed_ = answered_pushed_ = first;
+    pushed_ = first;
   }
   // Sets ORD, to at most the value of start(), and returns the new value. Requests that are outstanding are answered as
   // before (Verbs draft section 6.5).
@@ -98,36 +98,26 @@ class ReadQueue {
   [[gnu::noinline]] bool has_room(std::uint32_t probes) const;  // most work is no Read
   bool has_room_for_probe(std::uint32_t probes) const;
 
-  // To be called before the message of each entry of the send queue is built; pushes the entry if it is a Read or an
-  // atomic operation. The response may arrive as soon as the request is sent, so the receiver must know of it before.
-  // Entries come in order; an entry that is built again is not pushed again.
-  void push(SendQueue& queue, std::uint64_t sequence, Msn msn) {
-    if (is_passed(sequence)) return;
-    pushed_ = sequence + 1;
-    SendWork& work = queue.at(sequence);
-    if (is_answered(work.kind)) push_answered(queue, work, sequence, msn);
-  }
+  // To be called before the message of a Read or an atomic operation is built. The response may arrive as soon as the
+  // request is sent, so the receiver must know of it before. Entries come in order; an entry that is built again is not
+  // pushed again.
+  void push(SendQueue& queue, std::uint64_t sequence, Msn msn);
   // Pushes the ready-to-receive message, if it is a Read (RFC 6581 section 9). It is outstanding as any other Read is.
   void push_ready_to_receive();
   void push_probe() { ring_->push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false}); }
-  // Whether push() has been called for this entry.
-  bool is_passed(std::uint64_t sequence) const { return sequence < pushed_; }
   // Whether this entry or a later one is a request that has been pushed.
-  bool is_followed(std::uint64_t sequence) const { return sequence < answered_pushed_; }
+  bool is_followed(std::uint64_t sequence) const { return sequence < pushed_; }
 
   // The oldest request has been answered. Returns its sequence, as in SharedReads::Outstanding.
   std::uint64_t pop();
 
  private:
-  [[gnu::noinline]] void push_answered(SendQueue& queue, SendWork& work, std::uint64_t sequence, Msn msn);
-
   SpscRing<SharedReads::Outstanding>* ring_ = nullptr;
   std::uint32_t ord_ = 0, most_ord_ = 0;
   std::uint32_t outstanding_ = 0;
   std::uint32_t ready_to_receive_ = 0;  // 1 while the ready-to-receive message waits for its answer
   bool ready_to_receive_pushed_ = false;
-  std::uint64_t pushed_ = 0;           // push() has been called for the entries before this one
-  std::uint64_t answered_pushed_ = 0;  // the entry after the last pushed Read or atomic operation
+  std::uint64_t pushed_ = 0;  // the entry after the last pushed Read or atomic operation
 };
 
 }  // namespace uiw::rdmap

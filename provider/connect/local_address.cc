@@ -27,8 +27,8 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (local.ss_family == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only)) return -errno;
   if (use == Use::calls)
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // without it bind() takes a port for each socket
-  // A system call instead of libc's bind(), which the preload library replaces: its bind() makes ids of
-  // rdma_cm give way to the program's sockets (kernel-abi/interposer/hooks/sockets.cc).
+  // A system call instead of libc's bind(), which the preload library replaces: its bind() makes ids of rdma_cm give
+  // way to the program's sockets (kernel-abi/interposer/hooks/sockets.cc).
   if (::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0) return -errno;
   socklen_t size = sizeof local;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;

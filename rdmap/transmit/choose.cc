@@ -24,19 +24,20 @@ bool Transmitter::local_work_next(const Cursor& at) const {
   return at.sequence < work_end() && is_local(queue_.at(at.sequence).kind);
 }
 
-// Whether the next work may begin. Otherwise it must wait for answers.
+// Whether the next work may begin. Otherwise it must wait for answers. Work that was built before, and not accepted,
+// may begin again, whatever requests behind it have been pushed since.
 bool Transmitter::may_begin(const Cursor& at) const {
   if (at.sequence >= work_end()) return false;
   const SendWork& next = queue_.at(at.sequence);
-  const bool passed = read_queue_.is_passed(at.sequence);
   if (is_send_immediate(next) && peer() == mpa::PeerKind::not_known) return false;
-  if (next.fence && !passed && read_queue_.outstanding() > 0) return false;
-  const bool first = queue_.head() == at.sequence;
+  const bool first = queue_.head() == at.sequence, answered = is_answered(next.kind);
+  if ((next.fence || answered) && !read_queue_.is_followed(at.sequence)) {
+    if (next.fence && read_queue_.outstanding() > 0) return false;
+    if (answered && !read_queue_.has_room(tracker_.probes_outstanding())) return false;
+  }
   if (next.fence && is_local(next.kind) && !first) return false;
   // Work that fails ends the stream. So it waits until the work before it has completed as it would have.
-  const bool followed = read_queue_.is_followed(at.sequence);
-  if (tracker_.remote() && !first && fails(next) && !followed) return false;
-  return !is_answered(next.kind) || passed || read_queue_.has_room(tracker_.probes_outstanding());
+  return !tracker_.remote() || first || !fails(next) || read_queue_.is_followed(at.sequence);
 }
 
 // Whether the batch has room for the work and a probe after it.

@@ -40,7 +40,7 @@ template <typename IsIt>
 std::optional<std::uint64_t> Transmitter::find_unanswered(IsIt is_it) const {
   for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail() && sequence <= sent_.sequence; ++sequence) {
     const SendWork& work = queue_.at(sequence);
-    if (is_answered(work.kind) && read_queue_.is_passed(sequence) && is_it(work)) return sequence;
+    if (is_answered(work.kind) && read_queue_.is_followed(sequence) && is_it(work)) return sequence;
   }
   return std::nullopt;
 }

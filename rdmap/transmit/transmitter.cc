@@ -149,7 +149,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
         at.source = Source::none;
         continue;
       }
-      read_queue_.push(queue_, at.sequence, at.read_msn);
+      if (is_answered(work.kind)) read_queue_.push(queue_, at.sequence, at.read_msn);
     } else if (at.source == Source::rtr || at.source == Source::probe) {
       push_own_request(at);
     }
