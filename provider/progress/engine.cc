@@ -243,22 +243,21 @@ void Engine::take_over(std::uint32_t qp_number) {
 }
 
 // Drives queue pairs that have news. Returns how many, or -1 with errno. A wake-up for "uiw-progress" is left in the
-// set; `for_thread` says that there is one. Turns that are due come first, so that a stream that has used up its turn
-// here gets the next one after the others. Once the doorbell is answered here, it wakes no other thread; so another one
-// is woken if queue pairs are left that were rung.
+// set; `for_thread` says that there is one. Once the doorbell is answered here, it wakes no other thread. So this
+// function looks for queue pairs that were rung afterwards, and wakes another thread if some are left.
 int Engine::drive_ready(bool& for_thread) {
-  int driven = static_cast<int>(driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); }));
+  int driven = 0;
   if (asks_kernel()) {
     epoll_event events[kMostReady];
     const int ready = sets_.wait(events, kMostReady, 0);
     if (ready < 0) return -1;
-    const int taken = drive_events(events, ready);
-    for_thread = taken < ready;
-    quiet_asks_ = taken > 0 ? 0 : quiet_asks_ + 1;
-    driven += taken;
+    driven = drive_events(events, ready);
+    for_thread = driven < ready;
+    quiet_asks_ = driven > 0 ? 0 : quiet_asks_ + 1;
   }
-  driven_.pass_doorbell_on();
-  return driven;
+  const std::size_t rung = driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); });
+  if (rung == kMostReady) driven_.pass_doorbell_on();
+  return driven + static_cast<int>(rung);
 }
 
 // Returns how many of the events were taken: all but the wake-up of "uiw-progress".
