@@ -261,6 +261,7 @@ class Session:
             self.sut.event("ESTABLISHED", "call")
             if uiw:
                 self.hear_hello(p2p, answers=True)
+                self.alive()  # uiw has taken the hello, so that what it sends from here on is for another uiw
         else:
             self.port = self.sut.listen() if sut is None else sut.port
             self.sut.port = self.port

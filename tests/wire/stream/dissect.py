@@ -253,7 +253,7 @@ def send_immediate(bench):
         sut.recv("call", 10 + number, "in:0:3000")
         session.send(pattern(3, 3000), opcode, 1000, inv=number)
         sut.completion(10 + number)
-    judge(bench, peer, {wire.WRITE, wire.SEND_IMM, wire.SEND_SE_IMM})
+    judge(bench, peer, {wire.WRITE, wire.READ_RESPONSE, wire.SEND_IMM, wire.SEND_SE_IMM})
 
 
 row("Terminate of an Atomic Request: a DDP header, no RDMA header", errors={0x0102},
