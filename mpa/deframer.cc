@@ -72,7 +72,7 @@ Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   const std::size_t ulpdu = load_be<std::uint16_t>(kept_.get());
   const auto verdict = sink.ulpdu({kept_.get() + kFpduLengthSize, ulpdu}, 0, ulpdu);
   if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, 0, 0).result;
-  ++fpdus_;
+  taken_ += kept_total_;
   give_back_fpdu_buffer(std::move(kept_));
   kept_size_ = kept_total_ = 0;
   kept_checked_ = false;
@@ -118,7 +118,7 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
     if (!crc_matches(rest.data(), size)) return {Result::bad_crc, done};
     const auto verdict = sink.ulpdu(rest.subspan(kFpduLengthSize, ulpdu), 0, ulpdu);
     if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, done, size);
-    ++fpdus_;
+    taken_ += size;
     done += size;
   }
   return {Result::more, done};
@@ -166,7 +166,7 @@ bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   done += skip;
   if (trailer_left_ != 0) return false;
   in_body_ = false;
-  ++fpdus_;
+  taken_ += fpdu_size(ulpdu_size_);
   return true;
 }
 

@@ -83,7 +83,8 @@ class Deframer {
   MutableOctets wanted(UlpduSink& sink);
   Result filled(std::size_t octets, UlpduSink& sink);
 
-  std::uint64_t fpdus() const { return fpdus_; }
+  // The octets of all FPDUs so far whose ULPDU the sink has taken as a whole.
+  std::uint64_t taken() const { return taken_; }
 
  private:
   static constexpr std::size_t kCopied = 1024;  // octets that are copied at a time for Kind::shared
@@ -103,7 +104,7 @@ class Deframer {
 
   bool crc_ = true;
   Kind kind_ = Kind::plain;
-  std::uint64_t fpdus_ = 0;
+  std::uint64_t taken_ = 0;
 
   // Without CRC and markers: the first octets of an FPDU until its headers are complete; then how much of the FPDU is
   // still to come.

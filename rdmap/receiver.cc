@@ -329,6 +329,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   message.has_immediate = true;
   message.is_send = false;
   message.immediate = *decoded;
+  message.ulpdu = total;
   write_.length = 0;
   host_.receive_complete(message_.buffer, Status::success, message);
   return Verdict::go_on;
@@ -414,6 +415,7 @@ Receiver::Verdict Receiver::end_segment() {
     }
     ReceiveHost::Message message;
     message.length = message_.received;
+    message.ulpdu = segment_.total;
     message.solicited = is_solicited(message_.control.opcode);
     message.invalidated = invalidates(message_.control.opcode);
     message.stag = static_cast<Stag>(message_.word);

@@ -47,6 +47,7 @@ class ReceiveHost {
     bool has_immediate = false;
     bool is_send = true;  // false: Immediate Data, and `length` is that of the RDMA Write right before it, if any
     Immediate immediate{};
+    std::size_t ulpdu = 0;  // octets of the ULPDU that ends the message
   };
   virtual void receive_complete(const ReceiveBuffer& buffer, Status status, const Message& message) = 0;
   // The answer to the oldest outstanding Read or atomic operation has been placed.

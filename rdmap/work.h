@@ -85,6 +85,7 @@ struct SendWork {
   union {
     std::uint64_t sink_offset = 0;
     Immediate immediate;  // kind immediate, and write and send with has_immediate
+    std::uint64_t end;    // once it has been sent, if it is not answered: its end in the byte stream
   };
 };
 

@@ -39,13 +39,13 @@ ssize_t RingWriter::put(const std::byte* from, std::size_t size) {
   return static_cast<ssize_t>(most);
 }
 
-// This end first sets the flag writer_waits, then reads the reader's position. The reader first stores its position,
-// then reads the flag. All four accesses are sequentially consistent, so this end sees the room, or the reader sees the
-// flag and wakes this end.
+// This end first sets a bit of writer_waits, then reads the reader's position. The reader first stores its position,
+// then reads the bits. All four accesses are sequentially consistent, so this end sees the room, or the reader sees the
+// bit and wakes this end. The same goes for what is placed.
 bool RingWriter::await_room() {
-  control_.writer_waits.store(1);
+  control_.writer_waits.fetch_or(RingControl::kRoom);
   if (look() && room() == 0) return true;
-  control_.writer_waits.store(0, std::memory_order_relaxed);
+  control_.writer_waits.fetch_and(~RingControl::kRoom);
   return false;
 }
 
@@ -68,13 +68,13 @@ RingReader::Look RingReader::look(Octets& found) {
   return Look::octets;
 }
 
-// A writer that waits found the ring full. It is woken once half the ring is free, so that it does not write a few
-// octets at a time; until then there is more to read, so the reader comes here again.
+// A writer that waits for room found the ring full. It is woken once half the ring is free, so that it does not write a
+// few octets at a time; until then there is more to read, so the reader comes here again.
 bool RingReader::peer_waits() {
-  if (control_.writer_waits.load() == 0) return false;
+  if ((control_.writer_waits.load() & RingControl::kRoom) == 0) return false;
   const std::uint64_t written = control_.written.load(std::memory_order_relaxed) & ~RingControl::kClosed;
   if (written - read_ > ring_.size() / 2) return false;
-  return control_.writer_waits.exchange(0) != 0;
+  return (control_.writer_waits.fetch_and(~RingControl::kRoom) & RingControl::kRoom) != 0;
 }
 
 bool RingReader::await_octets() {

@@ -29,9 +29,11 @@ namespace uiw {
 struct RingControl {
   // Written by the writer. kClosed is set once nothing follows.
   alignas(64) std::atomic<std::uint64_t> written;
+  // Written by the writer, too, often together with `written`: how far it has placed the octets of the other ring.
+  std::atomic<std::uint64_t> placed;
   // Written by the reader.
   alignas(64) std::atomic<std::uint64_t> read;
-  // Set by a writer that waits for room; cleared by the reader when it wakes the writer.
+  // A bit for each thing that the writer waits for. The reader clears the first two when it wakes the writer.
   alignas(64) std::atomic<std::uint32_t> writer_waits;
   // Set by a reader that waits for octets; cleared by the writer when it wakes the reader.
   std::atomic<std::uint32_t> reader_sleeps;
@@ -39,6 +41,9 @@ struct RingControl {
   std::atomic<std::uint32_t> readers_bell;
 
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
+  static constexpr std::uint32_t kRoom = 1;     // half of the ring is free
+  static constexpr std::uint32_t kPlaced = 2;   // `placed` of the other ring changes
+  static constexpr std::uint32_t kFollows = 4;  // the writer looks at that; else its peer need not say it
 };
 static_assert(sizeof(RingControl) == 192);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
@@ -52,15 +57,32 @@ class RingWriter {
 
   // Copies octets into the ring. Returns the number that was accepted, from the first one on. If none was: -EAGAIN if
   // there is no room; -EFAULT if the first octets are not accessible; -EPROTO if the peer has broken the ring, or the
-  // system has no memory for it. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before
-  // all are copied. Octets shortly before inaccessible ones are not accepted either, so that no header is sent without
-  // its payload.
-  template <typename Wake>
-  ssize_t write(std::span<const iovec> vectors, Wake wake);
+  // system has no memory for it. `before` is called right before octets become visible to the reader. `wake` is called
+  // as soon as there are octets for a reader that sleeps, perhaps before all are copied. Octets shortly before
+  // inaccessible ones are not accepted either, so that no header is sent without its payload.
+  template <typename Before, typename Wake>
+  ssize_t write(std::span<const iovec> vectors, Before before, Wake wake);
 
   // To be called when there is no room. True if the reader has been told to wake this end; false if there is room by
   // now.
   bool await_room();
+  // From now on the peer says what it has placed of this ring: RingReader::placed_by_peer() of the other ring.
+  void follow_peer() { control_.writer_waits.fetch_or(RingControl::kFollows); }
+  // To be called, by any thread, before this end sleeps: after follow_peer(), the peer wakes it when it places more.
+  // What placed_by_peer() says is to be looked at after this call.
+  void await_placement() {
+    const std::uint32_t waits = control_.writer_waits.load(std::memory_order_relaxed);
+    if ((waits & RingControl::kFollows) != 0 && (waits & RingControl::kPlaced) == 0)
+      control_.writer_waits.fetch_or(RingControl::kPlaced);
+  }
+  // Says how far this end has placed the octets of the other ring. That only grows: an older position changes nothing.
+  // Any thread may call this. (Only two threads of this end can meet here; a hostile peer must not keep them.)
+  void say_placed(std::uint64_t position) {
+    std::uint64_t said = control_.placed.load(std::memory_order_relaxed);
+    for (int tries = 0; tries < 8 && said < position; ++tries) {
+      if (control_.placed.compare_exchange_strong(said, position)) return;
+    }
+  }
   void close() { publish(RingControl::kClosed); }
   // Whether the reader sleeps and has to be woken now; true only once for each time it sleeps.
   bool peer_sleeps();
@@ -107,7 +129,20 @@ class RingReader {
   }
   // The number of octets that the caller has advanced beyond since the last release().
   std::uint64_t unreleased() const { return read_ - released_; }
-  // Whether the writer waits for room and has to be woken now; true only once for each time it waits.
+  // Whether the writer wants to know what has been placed.
+  bool is_followed() const {
+    return (control_.writer_waits.load(std::memory_order_relaxed) & RingControl::kFollows) != 0;
+  }
+  // How far the peer says that it has placed the octets of the other ring. It may say anything. Any thread may call
+  // this.
+  std::uint64_t placed_by_peer() const { return control_.placed.load(std::memory_order_acquire); }
+  // To be called after RingWriter::say_placed(): whether the writer of this ring waits for that, and has to be woken
+  // now; true only once for each time it waits. Any thread may call this.
+  bool peer_awaits_placement() {
+    return (control_.writer_waits.load() & RingControl::kPlaced) != 0 &&
+           (control_.writer_waits.fetch_and(~RingControl::kPlaced) & RingControl::kPlaced) != 0;
+  }
+  // The same for release(), and room.
   bool peer_waits();
   // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
   bool await_octets();
@@ -120,10 +155,11 @@ class RingReader {
   std::uint64_t read_ = 0, released_ = 0;
 };
 
-template <typename Wake>
-ssize_t RingWriter::write(std::span<const iovec> vectors, Wake wake) {
+template <typename Before, typename Wake>
+ssize_t RingWriter::write(std::span<const iovec> vectors, Before before, Wake wake) {
   const std::uint64_t first = written_;
   const auto publish_and_wake = [&] {
+    before();
     publish();
     if (peer_sleeps()) wake();
   };

@@ -76,6 +76,24 @@ class SharedStream final : public ByteStream {
   // caller.
   bool caller_has_taken() const { return caller_has_taken_; }
 
+  // ---- What has been placed: positions in the octets of a direction. Nothing is said of octets that TCP carries ----
+  // The sender wants to know what the peer places. To be called before begin().
+  void follow_peer() { writer_.follow_peer(); }
+  // Whether the peer says that it has placed everything that was sent before this position. A hostile peer may say that
+  // of octets that it has not got, or that were not sent. Any thread may call this; only after follow_peer().
+  bool has_placed(std::uint64_t position) const { return placed_by_peer() >= position; }
+  std::uint64_t placed_by_peer() const { return reader_.placed_by_peer(); }
+  // For the receiver: it has placed all octets before this position. The peer hears of it by say_placed(), or at the
+  // latest together with what is sent next.
+  void note_placed(std::uint64_t position) {
+    if (position == noted_ || !is_switched() || !reader_.is_followed()) return;
+    noted_ = position;
+    to_say_.store(position, std::memory_order_relaxed);
+  }
+  bool has_to_say() const { return to_say_.load(std::memory_order_relaxed) != 0; }
+  // Any thread may call this.
+  void say_placed();
+
   // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the
   // system, if nothing has been written since the previous call and the peer has read everything. True if there is more
   // to give back at another call.
@@ -127,12 +145,16 @@ class SharedStream final : public ByteStream {
   const bool copies_;
   std::atomic<Mode> mode_;
   RingWriter writer_;
+  std::atomic<std::uint64_t> to_say_{
+      0};  // what note_placed() has noted last, until say_placed() has said it; 0: nothing
   std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
   // The position of the writer at the last call of give_back_idle_memory(), and when memory was last given back.
   std::uint64_t idle_since_ = 0, given_back_ = 0;
   // The members of the receiver.
   alignas(64) RingReader reader_;
   unsigned empty_looks_ = 0;
+  std::uint64_t noted_ = 0;                            // by note_placed()
+  std::uint64_t placed_ = 0, placed_at_last_ = 0;      // what say_placed() has said, and had said at the last used()
   std::optional<ssize_t> end_;                         // 0 or the error with which TCP has ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and the number of reads that took some
   std::size_t frame_size_ = 0;                         // octets of the frame that have arrived

@@ -58,6 +58,7 @@ int Connection::share(SharedOffer&& offer) {
     return 0;
   }
   shared->set_bell(bell);
+  if (session_->rules.remote()) shared->follow_peer();
   const int error = shared->begin();
   if (error != 0) shared.reset();
   return error;

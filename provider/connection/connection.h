@@ -255,8 +255,11 @@ class Connection final : rdmap::ReceiveHost {
     bool dead = false;  // nothing may be written to the socket any more
     bool fin_sent = false;
     bool send_error_reported = false;  // a completion of the send queue has reported the error
+    bool follows_peer = false;         // the remote rule applies, through shared memory; changes with both locks held
     StreamTraffic counted;             // what count_traffic() has counted
     std::atomic<bool> send_error{false};
+    // By the remote rule, through shared memory: when the peer has come to this position, work completes.
+    std::atomic<std::uint64_t> awaited_position{rdmap::PlacementTracker::kNowhere};
     std::uint64_t moved = 0;  // octets of the stream, both ways, when unanswered() looked last
     std::chrono::steady_clock::time_point unmoved_since;
 
@@ -270,7 +273,7 @@ class Connection final : rdmap::ReceiveHost {
     Piggybacking piggybacking;
     bool first_by_owner = false;
     bool established = false;
-    bool way_logged = false;
+    bool way_decided = false;  // whether the octets go through shared memory or TCP
     bool drop_logged = false;  // the log has a line about octets in an answer that should have none
     bool peer_wants_reports = false;
     bool rnr_report_due = false;
@@ -307,9 +310,9 @@ class Connection final : rdmap::ReceiveHost {
   // before it stops: the caller does not wait for the lock. False if no thread is sending; then the caller takes the
   // lock and sends.
   bool delegate_to_sending_thread() UIW_REQUIRES(locks.receive);
-  // Returns when the thread that is sending now, if there is one, has reported what completes
-  // by the local rule.
-  void wait_for_sending_thread() UIW_REQUIRES(locks.receive);
+  // Before a receive completes: reports the Sends that the message may answer. By the local rule, returns when the
+  // thread that is sending now, if there is one, has reported what completes.
+  void wait_for_sends() UIW_REQUIRES(locks.receive);
   // Whether an error was found while sending, for which the caller has to end the session;
   // true once for each error. Every poll calls this, so it writes only if there is an error. note_error() causes
   // another turn, which sees an error that this load misses.
@@ -317,6 +320,18 @@ class Connection final : rdmap::ReceiveHost {
     if (!session_->send_error.load(std::memory_order_acquire)) return false;
     session_->send_error = false;
     return true;
+  }
+  // By the remote rule, through shared memory: completes what the peer has placed.
+  void take_placed() UIW_REQUIRES(locks.send);
+  void note_placed() UIW_REQUIRES(locks.receive) {
+    if (session_->shared) session_->shared->note_placed(session_->deframer.taken());
+  }
+  // Whether the peer has yet to hear what has been placed here.
+  bool has_to_say() const { return session_->shared && session_->shared->has_to_say(); }
+  // Whether take_placed() would complete anything.
+  bool peer_has_placed() const {
+    const std::uint64_t awaited = session_->awaited_position.load();
+    return awaited != rdmap::PlacementTracker::kNowhere && session_->shared && session_->shared->has_placed(awaited);
   }
   // Whether the peer's TCP has acknowledged all that has been sent. Takes no lock.
   bool all_acknowledged() const;
@@ -334,6 +349,7 @@ class Connection final : rdmap::ReceiveHost {
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override
       UIW_REQUIRES(locks.receive);
   void read_complete() override UIW_REQUIRES(locks.receive);
+  void note_confirmed() UIW_REQUIRES(locks.receive, locks.send);
   void answer_dropped(std::size_t octets) override UIW_REQUIRES(locks.receive);
   void read_requested(bool probe) override UIW_REQUIRES(locks.receive) {
     (probe ? session_->answer_wanted : session_->transmit_wanted) = true;
@@ -357,7 +373,7 @@ class Connection final : rdmap::ReceiveHost {
   bool take_result(mpa::Deframer::Result result, Octets rest) UIW_REQUIRES(locks.receive);
   bool heard() const UIW_REQUIRES(locks.receive);
   void log_way(bool shared_memory) const;
-  void log_decision() UIW_REQUIRES(locks.receive);
+  void note_decision() UIW_REQUIRES(locks.receive);
   void note_first_message() UIW_REQUIRES(locks.receive);
   void answer_last() UIW_REQUIRES(locks.receive);  // answers what has arrived, before our FIN
   void watch_for_end() UIW_REQUIRES(locks.receive);

@@ -91,9 +91,12 @@ void Connection::flush_work() {
 // On InfiniBand the adapter has acknowledged all that it has received. Here the peer may not have sent its probe yet,
 // so this end reports how much of the peer's work has been placed.
 void Connection::leave() {
-  if (is_idle() || !takes_reports()) return;
-  answer_last();
-  if (phase_ == Phase::running && session_->rules.reliable) report_last();
+  if (is_idle()) return;
+  if (takes_reports()) {
+    answer_last();
+    if (phase_ == Phase::running && session_->rules.reliable) report_last();
+  }
+  if (has_to_say()) session_->shared->say_placed();
 }
 
 void Connection::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) {
@@ -230,6 +233,7 @@ void Connection::peer_left(bool broken) {
   // this session is dropped.
   const bool untouched = session_->receiver.progress() == rdmap::Progress{} && !session_->receiver.in_message();
   if (session_->rules.initiator && host_->state() == IBV_QPS_RTR && untouched && sends_->empty()) return abandon(true);
+  take_placed();
   // If the peer has sent FIN, unsignaled work that TCP has taken counts as received.
   if (!broken) session_->transmitter.release_unsignaled();
   // As on InfiniBand, the receive of a message that has arrived only in part is free for the next message.
@@ -262,6 +266,7 @@ void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status,
       culprit = failure->sequence;
       status = failure->status;
     }
+    take_placed();
     session_->transmitter.flush(culprit, status);
     if (culprit) count_failure(engine_.counters(), status);
     if (linger && !session_->dead) {

@@ -36,18 +36,33 @@ bool Connection::receive_turn(Driver driver, bool& work) {
     session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
   // Epoll does not report octets that arrived during a pause. So after a pause no event would cause the turn that sends
   // a delayed answer, and the answer is not delayed.
-  const bool may_wait = !session_->answer_wanted && !signals.receive_stalled;
+  const bool may_wait = !session_->answer_wanted && !has_to_say() && !signals.receive_stalled;
   work = receive(driver);
+  note_placed();
   if (phase_ == Phase::lingering) end_lingering();
-  if (session_->answer_wanted && session_->rules.manual && may_wait) {
+  if (runs_or_closes() && peer_has_placed()) {
+    // A peer says so right before it sends what it has posted since, which may be the answer that the program waits
+    // for.
+    if (!work) {
+      receive(driver);
+      note_placed();
+    }
+    work = true;
+    const LockGuard lock(locks.send);
+    take_placed();
+    note_confirmed();
+  }
+  if ((session_->answer_wanted || has_to_say()) && session_->rules.manual && may_wait) {
     using Decision = SendScheduler::AnswerDecision;
     const Decision decision = SendScheduler::answer(driver, answer_conditions());
     if (decision == Decision::wait_for_post) return false;
     if (decision == Decision::look_for_more_once) {
       receive(driver);
+      note_placed();
       session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
     }
   }
+  if (has_to_say()) session_->shared->say_placed();
   // While the session ends, nothing is delegated to the sending thread, so each event gives the sender a turn.
   const bool ends = !runs() && session_->send_state != SendState::idle;
   const bool wanted = SendScheduler::sender_is_next(
@@ -161,7 +176,7 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
     bool room_filled = false;
     const ssize_t n = read(io, rest, room_filled);
     note_first_message();
-    if (!session_->way_logged) log_decision();
+    if (!session_->way_decided) note_decision();
     if (n == -EAGAIN) {
       if (driver != Driver::poll && !stream.await_octets(driver == Driver::event)) continue;
       return any;
@@ -185,6 +200,8 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
     }
     budget -= std::min(size, budget);
     if (budget == 0) return true;
+    note_placed();
+    if (has_to_say()) session_->shared->say_placed();
     if (SendScheduler::answers_before_reading_on(session_->transmit_wanted || session_->answer_wanted,
                                                  kReceiveBudget - budget)) {
       session_->transmit_wanted = session_->answer_wanted = false;
@@ -267,11 +284,16 @@ bool Connection::heard() const {
          (!session_->rules.manual && session_->shared && session_->shared->caller_has_taken());
 }
 
-void Connection::log_decision() {
+void Connection::note_decision() {
   if (session_->shared && session_->shared->is_undecided()) return;
-  session_->way_logged = true;
+  session_->way_decided = true;
   if (!session_->shared || session_->shared->is_broken()) return;
   log_way(session_->shared->is_switched());
+  if (!session_->shared->is_switched()) return;
+  const LockGuard lock(locks.send);
+  session_->transmitter.follow_position();
+  session_->follows_peer = session_->rules.remote();
+  publish_deferred();  // something may have been sent already
 }
 
 void Connection::note_first_message() {
@@ -366,7 +388,12 @@ bool Connection::next_receive(rdmap::ReceiveBuffer& buffer) {
 
 void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) session_->receive_error_reported = true;
-  if (session_->rules.one_cq) wait_for_sending_thread();
+  if (session_->shared && status == rdmap::Status::success) {
+    // The program may answer as soon as it has the completion, and the peer must hear of this before.
+    session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));
+    session_->shared->say_placed();
+  }
+  if (session_->rules.one_cq) wait_for_sends();
   work_->receive_complete(buffer, status, message);
 }
 
@@ -375,6 +402,11 @@ void Connection::read_complete() {
   session_->transmitter.read_complete();
   publish_deferred();  // for the next thread that takes the receiver's lock
   // The next Read, work behind a fence, or the end of the session may be sent now.
+  note_confirmed();
+}
+
+// The peer has answered or placed work, so more may be sent now.
+void Connection::note_confirmed() {
   if (session_->transmitter.unsent() || !runs() || host_->state() != IBV_QPS_RTS) session_->transmit_wanted = true;
 }
 
@@ -391,8 +423,7 @@ void Connection::progress_reported(const rdmap::Progress& progress) {
   const LockGuard lock(locks.send);
   if (!session_->transmitter.take_report(progress)) return;
   publish_deferred();
-  session_->transmit_wanted =
-      session_->transmit_wanted || session_->transmitter.unsent() || !runs() || host_->state() != IBV_QPS_RTS;
+  note_confirmed();
 }
 
 void Connection::peer_known(mpa::PeerKind peer, bool answer) {

@@ -25,6 +25,7 @@ void Connection::transmit(ProbePolicy policy) {
   const Phase phase = phase_;
   const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
   if (!sends || session_->dead || session_->fin_sent) return forget_deferred();
+  take_placed();
   session_->scheduler.sending_all();
   session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
@@ -80,6 +81,15 @@ void Connection::note_error() {
   engine_.request_turn(number_);
 }
 
+// A receiver that reads `awaited_position` before it is set here completes nothing, and its peer wakes it no more. So
+// this looks again after setting it: at least one of the two sees what is placed.
+void Connection::take_placed() {
+  while (peer_has_placed()) {
+    session_->transmitter.placed_up_to(session_->shared->placed_by_peer());
+    session_->awaited_position.store(session_->transmitter.awaited_position());
+  }
+}
+
 void Connection::break_off() {
   session_->dead = true;
   note_error();
@@ -89,6 +99,13 @@ void Connection::publish_deferred() {
   if (const std::uint64_t since = session_->scheduler.posts_wait_since();
       signals.posts_wait_since.load(std::memory_order_relaxed) != since) {
     signals.posts_wait_since.store(since);
+  }
+  if (session_->follows_peer) {
+    session_->awaited_position.store(session_->transmitter.awaited_position());
+    if (peer_has_placed()) {
+      take_placed();
+      if (session_->transmitter.unsent()) engine_.request_turn(number_);  // it may have waited for that
+    }
   }
   const bool holds = session_->transmitter.wants_probe() || session_->scheduler.posts_wait();
   if (signals.deferred.load(std::memory_order_relaxed) == holds) return;
@@ -126,14 +143,17 @@ bool Connection::delegate_to_sending_thread() {
   return true;
 }
 
-// The message that has arrived may answer a Send whose octets TCP has just taken, while the sending thread has not
-// reported yet that the Send is complete. By the remote rule there is nothing to wait for: a peer that keeps to
-// InfiniBand's rules has confirmed the Send before it answers.
-void Connection::wait_for_sending_thread() {
+// The message that has arrived may answer a Send whose octets the stream has just accepted, while the sending thread
+// has not reported yet that the Send is complete. Where the peer confirms work by messages of its own there is nothing
+// to wait for: a peer that keeps to InfiniBand's rules has confirmed the Send before it answers.
+void Connection::wait_for_sends() {
+  const bool local = session_->transmitter.completion() == rdmap::Completion::local;
+  if (!local && !session_->follows_peer) return;
   const SendState state = session_->send_state;
-  if (state != SendState::sending && state != SendState::send_again) return;
-  if (session_->transmitter.completion() == rdmap::Completion::remote) return;
+  const bool sends = state == SendState::sending || state == SendState::send_again;
+  if (!sends && !peer_has_placed()) return;
   const LockGuard lock(locks.send);
+  take_placed();
 }
 
 // TCP has taken all that may be sent now. Sends FIN if this was the last octet of the session.
@@ -212,6 +232,7 @@ bool Connection::awaits_peer() {
 std::optional<std::uint64_t> Connection::first_unconfirmed() {
   const LockGuard lock(locks.send);
   if (session_->transmitter.completion() == rdmap::Completion::local) return std::nullopt;
+  take_placed();
   session_->transmitter.release_unsignaled();
   return session_->transmitter.oldest_sent();
 }

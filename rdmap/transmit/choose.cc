@@ -53,6 +53,7 @@ bool Transmitter::fits(const SendWork& work, const mpa::Batch& batch) const {
 bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
   if (!tracker_.remote()) return false;
   if (tracker_.probe_pushed(at)) return tracker_.probe_stands_at(at);
+  if (!tracker_.needs_probes()) return false;
   // A Read after this position has been pushed, and is to be built again: it confirms the work, and its slot in
   // SharedReads is fixed.
   if (read_queue_.is_followed(at.sequence)) return false;

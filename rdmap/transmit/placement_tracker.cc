@@ -51,6 +51,18 @@ void PlacementTracker::placed_before(std::uint64_t sequence, const Cursor& sent)
   placed_ = std::max(placed_, end);
 }
 
+std::uint64_t PlacementTracker::placed_up_to(std::uint64_t position, const Cursor& sent) const {
+  std::uint64_t end = std::max(placed_, queue_.head());
+  while (end < sent.sequence && (is_answered(queue_.at(end).kind) || queue_.at(end).end <= position)) ++end;
+  return end;
+}
+
+std::uint64_t PlacementTracker::awaited_position(const Cursor& sent) {
+  placed_ = std::max(placed_, queue_.head());
+  while (placed_ < sent.sequence && is_answered(queue_.at(placed_).kind)) ++placed_;
+  return by_position_ && placed_ < sent.sequence ? queue_.at(placed_).end : kNowhere;
+}
+
 // Each entry is passed once, so a report that confirms nothing new takes no longer with a deep queue.
 std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progress, const Cursor& sent) {
   // A report that this end has not requested is ignored, since `reported_` does not follow the queue.

@@ -7,7 +7,8 @@
 // placed (RFC 5040 section 5.5). If no such request follows signaled work, the transmitter sends a *probe*, an RDMA
 // Read of no octets. A probe costs a segment in each direction, so a stream of work has few of them: one for each
 // `stride` octets. The stride is derived from the work in progress when the program last waited, and from the depth of
-// its queue. A peer that sends progress reports (rdmap_format.h) confirms work without probes, too.
+// its queue. A peer that sends progress reports (rdmap_format.h) confirms work without probes, too. In shared memory
+// the byte stream itself tells how far the peer has got, so there are no probes.
 //
 // This class sends nothing, reads no clock and completes nothing; it marks entries of the send queue as done. Called
 // with the sender's lock held; no errors. `at` is the position where the sender builds, `sent` what TCP has taken.
@@ -42,6 +43,9 @@ class PlacementTracker {
     reported_.sequence = queue_.head();
   }
   bool remote() const { return remote_; }
+  // From now on placed_up_to() says what has been placed, and no more probes are needed.
+  void follow_position() { by_position_ = true; }
+  bool needs_probes() const { return remote_ && !by_position_; }
   void set_probe_policy(ProbePolicy policy) { policy_ = policy; }
 
   // While the stream waits for a posted receive it reads nothing, so no answer can arrive; during this time the local
@@ -55,7 +59,7 @@ class PlacementTracker {
   std::uint32_t probes_outstanding() const { return probes_pushed_ - probes_answered_; }
   // Whether TCP has taken signaled work that no request confirms, and no probe is outstanding.
   bool wants_probe(const Cursor& sent) const {
-    return remote_ && !receive_stalled_ && probes_outstanding() == 0 && completion_due(sent);
+    return needs_probes() && !receive_stalled_ && probes_outstanding() == 0 && completion_due(sent);
   }
   // Whether the policy and the stride call for a probe right before `at`.
   bool probe_worthwhile(const Cursor& at, const Cursor& sent) const;
@@ -73,6 +77,12 @@ class PlacementTracker {
   // The peer has placed all work before the entry `sequence`. Work that TCP has not accepted is never confirmed,
   // whatever a hostile peer answers.
   void placed_before(std::uint64_t sequence, const Cursor& sent);
+  // The peer has used all octets of the stream before this position. Returns the entry before which all work has been
+  // placed.
+  std::uint64_t placed_up_to(std::uint64_t position, const Cursor& sent) const;
+  // The position that the peer has to come to so that work is placed which is not yet; kNowhere: there is none.
+  std::uint64_t awaited_position(const Cursor& sent);
+  static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
   // Takes a progress report of the peer. Returns the entry before which all work has been placed. Nothing if the report
   // confirms nothing new, or more than was sent, or if start() was called without `reports`.
   std::optional<std::uint64_t> take_report(const Progress& progress, const Cursor& sent);
@@ -107,6 +117,7 @@ class PlacementTracker {
 
   SendQueue& queue_;
   bool remote_ = false;
+  bool by_position_ = false;
   bool reports_ = false;
   bool receive_stalled_ = false;
   ProbePolicy policy_ = ProbePolicy::at_once;

@@ -63,7 +63,7 @@ void Transmitter::carry_out(Cursor& at) {
   at.placement.pass_local_work(work.signaled);
   ++at.sequence;
   at.response_next = true;
-  commit(at);
+  commit(at, accepted_);
   complete_in_order();
 }
 
@@ -227,8 +227,10 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   if (whole > 0) {
     rest_.clear();
     partial_ = 0;
-    commit(batch.end[whole - 1]);
+    std::uint64_t position = accepted_;
+    for (std::size_t i = 0; i < whole; ++i) commit(batch.end[i], position += fpdus.fpdu_bytes(i));
   }
+  accepted_ += octets;
   if (left > 0 && !rest_.empty()) {
     rest_.take(left);
   } else if (left > 0) {
@@ -244,15 +246,16 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   complete_in_order();
   // Otherwise more may be due: work that waited until this work was complete, or a probe.
   const bool all = batch.complete && octets == fpdus.bytes();
-  return all && !tracker_.remote() && sent_.sequence >= work_end();
+  return all && !tracker_.needs_probes() && sent_.sequence >= work_end();
 }
 
-// TCP has accepted everything before the position `to`.
-void Transmitter::commit(const Cursor& to) {
+// TCP has accepted everything before `to`, which is at this position of the byte stream.
+void Transmitter::commit(const Cursor& to, std::uint64_t position) {
   const bool done_when_sent = tracker_.done_when_sent();
   // Entries that were flushed are not in the queue any more.
   for (std::uint64_t sequence = std::max(sent_.sequence, queue_.head()); sequence < to.sequence; ++sequence) {
     SendWork& work = queue_.at(sequence);
+    if (!is_answered(work.kind)) work.end = position;
     if (!is_answered(work.kind) && (done_when_sent || is_local(work.kind))) work.done = true;
   }
   sent_ = to;
@@ -289,6 +292,10 @@ void Transmitter::placed_before(std::uint64_t sequence) {
   tracker_.placed_before(sequence, sent_);
   complete_in_order();
   tracker_.note_completed(sent_);
+}
+
+void Transmitter::placed_up_to(std::uint64_t position) {
+  if (tracker_.remote()) placed_before(tracker_.placed_up_to(position, sent_));
 }
 
 bool Transmitter::take_report(const Progress& progress) {

@@ -85,7 +85,17 @@ class Transmitter {
   }
   // From here on a progress report precedes each message, unless an answer has confirmed as much of the peer's work:
   // the message may be the reply to that work.
-  void enable_reports() { reports_progress_ = true; }
+  void enable_reports() { reports_progress_ = !by_position_; }
+  // From now on each end learns from the byte stream what the other has placed (placed_up_to()), so neither probes nor
+  // reports are sent for that.
+  void follow_position() {
+    by_position_ = true;
+    reports_progress_ = false;
+    tracker_.follow_position();
+  }
+  // The peer has used all octets of the stream before this position.
+  void placed_up_to(std::uint64_t position);
+  std::uint64_t awaited_position() { return tracker_.awaited_position(sent_); }
   // Evaluates a report of the peer. False if it confirms no more than earlier ones.
   bool take_report(const Progress& progress);
   // While the stream waits for a posted receive, it reads nothing, so no confirmation can arrive. A consumer that waits
@@ -238,7 +248,7 @@ class Transmitter {
   Fill break_off(const Cursor& at);
   void keep_rest();
   void keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size);
-  void commit(const Cursor& to);
+  void commit(const Cursor& to, std::uint64_t position);
   void complete_in_order();
   void complete_oldest(Status status);
 
@@ -251,6 +261,8 @@ class Transmitter {
   ReadQueue read_queue_;
   PlacementTracker tracker_;
   ReportQueue reports_;
+  std::uint64_t accepted_ = 0;                   // octets that the byte stream has accepted
+  bool by_position_ = false;                     // see follow_position()
   bool reports_progress_ = false;                // progress reports precede messages
   bool hold_ = false;                            // nothing is sent before the peer's first FPDU
   bool ended_ = false;                           // no more work is sent

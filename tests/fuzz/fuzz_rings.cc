@@ -57,12 +57,13 @@ class Peer {
   Peer(Input& input, Direction& incoming, Direction& outgoing)
       : input_(input), incoming_(incoming), outgoing_(outgoing) {}
   void step(unsigned what) {
-    switch (what % 6) {
+    switch (what % 7) {
       case 0: return send(input_.take(input_.take<std::uint8_t>()));
       case 1: return incoming_.control->written.store(input_.take<std::uint64_t>());
       case 2: return outgoing_.control->read.store(input_.take<std::uint64_t>());
       case 3: return outgoing_.control->read.store(outgoing_.control->written.load());
       case 4: return scribble(input_.take<std::uint16_t>() % kRing, input_.take(input_.take<std::uint8_t>() % 64));
+      case 5: return incoming_.control->placed.store(input_.take<std::uint64_t>());
       default:
         incoming_.control->writer_waits.store(input_.take<std::uint8_t>());
         outgoing_.control->reader_sleeps.store(input_.take<std::uint8_t>());
@@ -130,7 +131,8 @@ bool send(RingWriter& writer, Octets octets) {
   std::vector<std::byte> memory(octets.begin(), octets.end());
   const std::size_t half = memory.size() / 2;
   const std::array<iovec, 2> vectors = {{{memory.data(), half}, {memory.data() + half, memory.size() - half}}};
-  const ssize_t taken = writer.write(vectors, [] {});
+  const ssize_t taken = writer.write(
+      vectors, [] {}, [] {});
   check(taken <= static_cast<ssize_t>(memory.size()) && taken <= static_cast<ssize_t>(kRing));
   if (taken == -EAGAIN) writer.await_room();
   return taken >= 0 || taken == -EAGAIN;
@@ -152,6 +154,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (what % 4 == 0 && !receive(reader, deframer, sink)) break;
     if (what % 4 == 1 && !send(writer, input.take(input.take<std::uint8_t>()))) break;
     if (what % 4 > 1) peer.step(what / 4);
+    writer.follow_peer();
+    writer.await_placement();
+    writer.say_placed(deframer.taken());
+    if (reader.is_followed()) reader.peer_awaits_placement();
+    check(outgoing.control->placed.load() == deframer.taken());
   }
   return 0;
 }

@@ -378,3 +378,46 @@ TEST_CASE_METHOD(Requester, "completion: an answer to what was not sent confirms
   CHECK(all() == "sp");
   CHECK(end.sent.empty());
 }
+
+TEST_CASE_METHOD(Requester, "completion: where the byte stream tells what is placed, no probe and no report is sent",
+                 "[completion]") {
+  const std::size_t size = mpa::fpdu_size(ddp::kUntaggedHeaderSize + data.size());
+  end.tx.follow_position();
+  end.tx.enable_reports();
+  CHECK(end.tx.awaited_position() == rdmap::PlacementTracker::kNowhere);
+  for (std::uint64_t id = 1; id < 4; ++id) post(id, id != 3);
+  CHECK(all() == "sss");
+  CHECK_FALSE(end.tx.pending());
+  CHECK(end.tx.awaited_position() == size);
+  end.tx.placed_up_to(size - 1);
+  CHECK(end.sent.empty());
+  end.tx.placed_up_to(2 * size);
+  CHECK(good() == Ids{1, 2});
+  CHECK(end.tx.awaited_position() == 3 * size);
+  end.tx.placed_up_to(3 * size);
+  CHECK(good() == Ids{1, 2, 3});
+  CHECK(end.tx.awaited_position() == rdmap::PlacementTracker::kNowhere);
+  // Of the next two the stream has accepted one and a part.
+  post(4);
+  post(5);
+  go(size + 10);
+  end.tx.placed_up_to(~std::uint64_t{0});  // more than was sent, as only a hostile peer says
+  CHECK(good() == Ids{1, 2, 3, 4});
+  all();
+  CHECK(end.tx.awaited_position() == 5 * size);
+  end.tx.placed_up_to(5 * size);
+  CHECK(good() == Ids{1, 2, 3, 4, 5});
+}
+
+TEST_CASE_METHOD(Requester, "completion: a position passes a Read, which completes when it is answered",
+                 "[completion]") {
+  end.tx.follow_position();
+  end.read(1, {memory_segment(sink)}, Stag{1}, 0);
+  post(2);
+  CHECK(all() == "rs");
+  end.tx.placed_up_to(end.tx.awaited_position());
+  CHECK(end.sent.empty());
+  CHECK(end.tx.awaited_position() == rdmap::PlacementTracker::kNowhere);
+  answer();
+  CHECK(good() == Ids{1, 2});
+}
