@@ -193,7 +193,7 @@ void SharedStream::used() {
 
 void SharedStream::say_placed() {
   if (!has_to_say()) return;
-  if (const std::uint64_t position = to_say_.exchange(0, std::memory_order_relaxed); position != 0) {
+  if (const std::uint64_t position = to_say_.exchange(0, std::memory_order_acquire); position != 0) {
     writer_.say_placed(position);
     if (reader_.peer_awaits_placement()) ring();
   }

@@ -88,7 +88,7 @@ class SharedStream final : public ByteStream {
   void note_placed(std::uint64_t position) {
     if (position == noted_ || !is_switched() || !reader_.is_followed()) return;
     noted_ = position;
-    to_say_.store(position, std::memory_order_relaxed);
+    to_say_.store(position, std::memory_order_release);
   }
   bool has_to_say() const { return to_say_.load(std::memory_order_relaxed) != 0; }
   // Any thread may call this.
@@ -154,7 +154,6 @@ class SharedStream final : public ByteStream {
   alignas(64) RingReader reader_;
   unsigned empty_looks_ = 0;
   std::uint64_t noted_ = 0;                            // by note_placed()
-  std::uint64_t placed_ = 0, placed_at_last_ = 0;      // what say_placed() has said, and had said at the last used()
   std::optional<ssize_t> end_;                         // 0 or the error with which TCP has ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and the number of reads that took some
   std::size_t frame_size_ = 0;                         // octets of the frame that have arrived

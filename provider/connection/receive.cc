@@ -38,15 +38,11 @@ bool Connection::receive_turn(Driver driver, bool& work) {
   // a delayed answer, and the answer is not delayed.
   const bool may_wait = !session_->answer_wanted && !has_to_say() && !signals.receive_stalled;
   work = receive(driver);
-  note_placed();
   if (phase_ == Phase::lingering) end_lingering();
   if (runs_or_closes() && peer_has_placed()) {
     // A peer says so right before it sends what it has posted since, which may be the answer that the program waits
     // for.
-    if (!work) {
-      receive(driver);
-      note_placed();
-    }
+    if (!work) receive(driver);
     work = true;
     const LockGuard lock(locks.send);
     take_placed();
@@ -58,7 +54,6 @@ bool Connection::receive_turn(Driver driver, bool& work) {
     if (decision == Decision::wait_for_post) return false;
     if (decision == Decision::look_for_more_once) {
       receive(driver);
-      note_placed();
       session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
     }
   }
@@ -141,10 +136,15 @@ bool Connection::receive(Driver driver) {
     engine_.take_over(number_);
     return false;
   }
-  if (!was_stalled) return receive_available(driver, *io);
-  // Epoll does not report what arrived during the pause again, so this reads as after an event.
-  if (resume()) receive_available(Driver::event, *io);
-  return true;
+  bool any = true;
+  if (!was_stalled) {
+    any = receive_available(driver, *io);
+  } else if (resume()) {
+    // Epoll does not report what arrived during the pause again, so this reads as after an event.
+    receive_available(Driver::event, *io);
+  }
+  note_placed();
+  return any;
 }
 
 // Reads once, as ByteStream::receive() does. `room_filled`: there may be more octets. Without CRC the rest of a long
