@@ -80,12 +80,16 @@ struct SendWork {
   bool fence = false;          // waits until every earlier read is complete; local work: all earlier work
   bool done = false;           // completes as soon as all work before it has completed
   AtomicOpcode atomic{};       // operands are in SendQueue::operands(); those of a bind in SendQueue::binding()
-  Stag sink_stag{};            // read: the STag that the response names
-  Msn request_msn{};           // read, atomic: the MSN of the request, once it has been built
+  union {
+    struct {
+      Stag sink_stag;   // read: the STag that the response names
+      Msn request_msn;  // read, atomic: the MSN of the request, once it has been built
+    };
+    std::uint64_t end = 0;  // other work, once it has been sent: its end in the byte stream
+  };
   union {
     std::uint64_t sink_offset = 0;
     Immediate immediate;  // kind immediate, and write and send with has_immediate
-    std::uint64_t end;    // once it has been sent, if it is not answered: its end in the byte stream
   };
 };
 

@@ -135,7 +135,7 @@ class RingReader {
   }
   // How far the peer says that it has placed the octets of the other ring. It may say anything. Any thread may call
   // this.
-  std::uint64_t placed_by_peer() const { return control_.placed.load(std::memory_order_acquire); }
+  std::uint64_t placed_by_peer() const { return control_.placed.load(); }
   // To be called after RingWriter::say_placed(): whether the writer of this ring waits for that, and has to be woken
   // now; true only once for each time it waits. Any thread may call this.
   bool peer_awaits_placement() {

@@ -192,6 +192,8 @@ class Connection final : rdmap::ReceiveHost {
   // reason to be silent. There must be a session.
   bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer)
       UIW_REQUIRES(locks.send);
+  // By the remote rule, through shared memory: completes what the peer has placed.
+  void take_placed() UIW_REQUIRES(locks.send);
   void note_progress(std::chrono::steady_clock::time_point now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->unmoved_since = now;
   }
@@ -321,8 +323,7 @@ class Connection final : rdmap::ReceiveHost {
     session_->send_error = false;
     return true;
   }
-  // By the remote rule, through shared memory: completes what the peer has placed.
-  void take_placed() UIW_REQUIRES(locks.send);
+  bool await_placement() UIW_REQUIRES(locks.send);
   void note_placed() UIW_REQUIRES(locks.receive) {
     if (session_->shared) session_->shared->note_placed(session_->deframer.taken());
   }

@@ -170,6 +170,7 @@ void Connection::peer_terminated(const rdmap::Terminate& terminate) {
   rdmap::Status status = completion_status_of(terminate);
   {
     const LockGuard lock(locks.send);
+    take_placed();
     culprit = terminate.has_ddp_header ? session_->transmitter.find_terminated(terminate)
                                        : session_->transmitter.oldest_sent();
     if (culprit) {
@@ -258,6 +259,7 @@ void Connection::report_lost() {
 
 void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
   tell_owner();
+  note_placed();  // what is sent from here on tells the peer
   {
     const LockGuard lock(locks.send);
     host_->enter_error();

@@ -293,7 +293,7 @@ void Connection::note_decision() {
   const LockGuard lock(locks.send);
   session_->transmitter.follow_position();
   session_->follows_peer = session_->rules.remote();
-  publish_deferred();  // something may have been sent already
+  take_placed();  // something may have been sent already
 }
 
 void Connection::note_first_message() {
@@ -393,7 +393,7 @@ void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
     session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));
     session_->shared->say_placed();
   }
-  if (session_->rules.one_cq) wait_for_sends();
+  if (session_->rules.one_cq || session_->follows_peer) wait_for_sends();
   work_->receive_complete(buffer, status, message);
 }
 

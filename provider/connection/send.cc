@@ -25,7 +25,7 @@ void Connection::transmit(ProbePolicy policy) {
   const Phase phase = phase_;
   const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
   if (!sends || session_->dead || session_->fin_sent) return forget_deferred();
-  take_placed();
+  if (peer_has_placed()) take_placed();
   session_->scheduler.sending_all();
   session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
@@ -41,7 +41,7 @@ void Connection::transmit(ProbePolicy policy) {
   for (;;) {
     const auto fill = session_->transmitter.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
-      if (try_stop(SendState::idle)) break;
+      if (!await_placement() && try_stop(SendState::idle)) break;
       continue;
     }
     if (fill == rdmap::Transmitter::Fill::broken) {
@@ -56,7 +56,7 @@ void Connection::transmit(ProbePolicy policy) {
     const ssize_t taken = stream.send(batch.fpdus.vectors());
     if (taken < 0) {
       if (taken == -EAGAIN) {
-        if (!stream.await_room() || !try_stop(SendState::socket_full)) continue;
+        if (!stream.await_room() || await_placement() || !try_stop(SendState::socket_full)) continue;
         publish_deferred();
         return;
       }
@@ -67,7 +67,8 @@ void Connection::transmit(ProbePolicy policy) {
       if (taken == -EFAULT || taken == -ENOMEM || taken == -ENOBUFS) note_error();
       return;
     }
-    if (session_->transmitter.sent(batch, static_cast<std::size_t>(taken)) && try_stop(SendState::idle)) break;
+    const bool all_sent = session_->transmitter.sent(batch, static_cast<std::size_t>(taken));
+    if (all_sent && !await_placement() && try_stop(SendState::idle)) break;
   }
   publish_deferred();
   finish_sending();
@@ -81,13 +82,27 @@ void Connection::note_error() {
   engine_.request_turn(number_);
 }
 
-// A receiver that reads `awaited_position` before it is set here completes nothing, and its peer wakes it no more. So
-// this looks again after setting it: at least one of the two sees what is placed.
+// A receiver that reads `awaited_position` before it is stored here completes nothing, and its peer wakes it no more.
+// So this looks again after the store: at least one of the two sees what has been placed. Each turn completes
+// something, whatever a hostile peer writes.
 void Connection::take_placed() {
-  while (peer_has_placed()) {
-    session_->transmitter.placed_up_to(session_->shared->placed_by_peer());
-    session_->awaited_position.store(session_->transmitter.awaited_position());
-  }
+  if (is_idle() || !session_->follows_peer || !session_->shared) return;
+  std::uint64_t placed = session_->shared->placed_by_peer(), awaited;
+  do {
+    session_->transmitter.placed_up_to(placed);
+    session_->awaited_position.store(awaited = session_->transmitter.awaited_position());
+    placed = session_->shared->placed_by_peer();
+  } while (awaited != rdmap::PlacementTracker::kNowhere && placed >= awaited);
+}
+
+// To be called before the sending thread stops, so that a thread that reads an answer of the peer after that knows what
+// the answer confirms. True if work has completed meanwhile, so that there may be more to send.
+bool Connection::await_placement() {
+  if (!session_->follows_peer) return false;
+  session_->awaited_position.store(session_->transmitter.awaited_position());
+  if (!peer_has_placed()) return false;
+  take_placed();
+  return true;
 }
 
 void Connection::break_off() {
@@ -99,13 +114,6 @@ void Connection::publish_deferred() {
   if (const std::uint64_t since = session_->scheduler.posts_wait_since();
       signals.posts_wait_since.load(std::memory_order_relaxed) != since) {
     signals.posts_wait_since.store(since);
-  }
-  if (session_->follows_peer) {
-    session_->awaited_position.store(session_->transmitter.awaited_position());
-    if (peer_has_placed()) {
-      take_placed();
-      if (session_->transmitter.unsent()) engine_.request_turn(number_);  // it may have waited for that
-    }
   }
   const bool holds = session_->transmitter.wants_probe() || session_->scheduler.posts_wait();
   if (signals.deferred.load(std::memory_order_relaxed) == holds) return;
@@ -153,7 +161,9 @@ void Connection::wait_for_sends() {
   const bool sends = state == SendState::sending || state == SendState::send_again;
   if (!sends && !peer_has_placed()) return;
   const LockGuard lock(locks.send);
+  if (!peer_has_placed()) return;
   take_placed();
+  note_confirmed();
 }
 
 // TCP has taken all that may be sent now. Sends FIN if this was the last octet of the session.

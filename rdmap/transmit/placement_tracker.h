@@ -45,6 +45,7 @@ class PlacementTracker {
   bool remote() const { return remote_; }
   // From now on placed_up_to() says what has been placed, and no more probes are needed.
   void follow_position() { by_position_ = true; }
+  bool by_position() const { return by_position_; }
   bool needs_probes() const { return remote_ && !by_position_; }
   void set_probe_policy(ProbePolicy policy) { policy_ = policy; }
 

@@ -229,7 +229,7 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
     partial_ = 0;
     // Each work needs its own end only where the peer's position completes it.
     std::uint64_t position = accepted_;
-    for (std::size_t i = 0; i + 1 < whole && by_position_ && tracker_.remote(); ++i)
+    for (std::size_t i = 0; i + 1 < whole && tracker_.by_position() && tracker_.remote(); ++i)
       commit(batch.end[i], position += fpdus.fpdu_bytes(i));
     commit(batch.end[whole - 1], accepted_ + octets - left);
   }

@@ -85,11 +85,10 @@ class Transmitter {
   }
   // From here on a progress report precedes each message, unless an answer has confirmed as much of the peer's work:
   // the message may be the reply to that work.
-  void enable_reports() { reports_progress_ = !by_position_; }
+  void enable_reports() { reports_progress_ = !tracker_.by_position(); }
   // From now on each end learns from the byte stream what the other has placed (placed_up_to()), so neither probes nor
   // reports are sent for that.
   void follow_position() {
-    by_position_ = true;
     reports_progress_ = false;
     tracker_.follow_position();
   }
@@ -262,7 +261,6 @@ class Transmitter {
   PlacementTracker tracker_;
   ReportQueue reports_;
   std::uint64_t accepted_ = 0;                   // octets that the byte stream has accepted
-  bool by_position_ = false;                     // see follow_position()
   bool reports_progress_ = false;                // progress reports precede messages
   bool hold_ = false;                            // nothing is sent before the peer's first FPDU
   bool ended_ = false;                           // no more work is sent

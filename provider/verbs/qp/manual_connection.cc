@@ -162,6 +162,8 @@ bool Qp::check_retry_timer(std::chrono::nanoseconds late) {
   std::optional<std::uint64_t> culprit;
   {
     const LockGuard lock(connection_.locks.send);
+    connection_.take_placed();
+    if (sends().empty()) return false;
     verdict = check_oldest_work(now);
     if (!verdict) return !sends().empty();
     culprit = sends().head();

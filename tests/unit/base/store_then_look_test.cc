@@ -133,7 +133,7 @@ TEST_CASE("store then look: more work arrives for a sender that was already aske
   }));
 }
 
-// Connection::wait_for_sending_thread(): the receive of an answer does not overtake the completion of the Send. The
+// Connection::wait_for_sends(): the receive of an answer does not overtake the completion of the Send. The
 // octets on their way are as good as a release and an acquire.
 TEST_CASE("store then look: an answer comes before its Send is known to be complete", "[orders]") {
   enum { sending, wire, completions };
