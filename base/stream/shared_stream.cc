@@ -201,8 +201,10 @@ void SharedStream::say_placed() {
 
 // If the peer cannot be woken, it is gone, or another process has shut its doorbell down. Ending TCP wakes a peer that
 // is still there, and ends the stream.
-void SharedStream::ring() const {
-  if (!offer_.peer->ring(writer_.readers_bell())) tcp_.shutdown_send();
+void SharedStream::ring() {
+  if (offer_.peer->ring(writer_.readers_bell())) return;
+  cut_ = true;
+  tcp_.shutdown_send();
 }
 
 void SharedStream::release() {

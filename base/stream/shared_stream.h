@@ -82,7 +82,8 @@ class SharedStream final : public ByteStream {
   // Whether the peer says that it has placed everything that was sent before this position. A hostile peer may say that
   // of octets that it has not got, or that were not sent. Any thread may call this; only after follow_peer().
   bool has_placed(std::uint64_t position) const { return placed_by_peer() >= position; }
-  std::uint64_t placed_by_peer() const { return reader_.placed_by_peer(); }
+  // After this end has cut the connection, since it could not wake the peer, nothing more counts as placed.
+  std::uint64_t placed_by_peer() const { return cut_.load(std::memory_order_relaxed) ? 0 : reader_.placed_by_peer(); }
   // For the receiver: it has placed all octets before this position. The peer hears of it by say_placed(), or at the
   // latest together with what is sent next.
   void note_placed(std::uint64_t position) {
@@ -138,7 +139,7 @@ class SharedStream final : public ByteStream {
   bool tcp_has_ended();
   ssize_t break_off();
   void release();
-  void ring() const;
+  void ring();
 
   TcpStream& tcp_;
   SharedOffer offer_;
@@ -148,6 +149,7 @@ class SharedStream final : public ByteStream {
   std::atomic<std::uint64_t> to_say_{
       0};  // what note_placed() has noted last, until say_placed() has said it; 0: nothing
   std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
+  std::atomic<bool> cut_{false};          // ring() has failed
   // The position of the writer at the last call of give_back_idle_memory(), and when memory was last given back.
   std::uint64_t idle_since_ = 0, given_back_ = 0;
   // The members of the receiver.
