@@ -21,7 +21,8 @@ class SharedMemory {
   static constexpr std::size_t kRing = 256 * 1024;
   // Offset of the first ring, behind the control blocks: the largest page size that systems have.
   static constexpr std::size_t kControl = 64 * 1024;
-  // Differs where the control blocks differ: memory of another size is refused, and the stream stays on TCP.
+  // To be raised when the control blocks change. It makes the memory larger, and memory of another size is refused:
+  // ends of different versions stay on TCP.
   static constexpr std::size_t kLayout = 1;
   static constexpr std::size_t kSize = kControl + 2 * kRing + kLayout * kControl;
 

@@ -76,7 +76,7 @@ class RingWriter {
       control_.writer_waits.fetch_or(RingControl::kPlaced);
   }
   // Says how far this end has placed the octets of the other ring. That only grows: an older position changes nothing.
-  // Any thread may call this. (Only two threads of this end can meet here; a hostile peer must not keep them.)
+  // Any thread may call this. The number of tries has a bound, since a hostile peer can change the position, too.
   void say_placed(std::uint64_t position) {
     std::uint64_t said = control_.placed.load(std::memory_order_relaxed);
     for (int tries = 0; tries < 8 && said < position; ++tries) {

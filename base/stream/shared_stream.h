@@ -91,6 +91,8 @@ class SharedStream final : public ByteStream {
     noted_ = position;
     to_say_.store(position, std::memory_order_release);
   }
+  // A peer that looks sees what has been noted; one that sleeps is woken for it by say_placed().
+  void show_placed() { writer_.say_placed(to_say_.load(std::memory_order_relaxed)); }
   bool has_to_say() const { return to_say_.load(std::memory_order_relaxed) != 0; }
   // Any thread may call this.
   void say_placed();

@@ -391,7 +391,7 @@ void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
   if (session_->shared && status == rdmap::Status::success) {
     // The program may answer as soon as it has the completion, and the peer must hear of this before.
     session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));
-    session_->shared->say_placed();
+    if (has_to_say()) session_->shared->show_placed();
   }
   if (session_->rules.one_cq || session_->follows_peer) wait_for_sends();
   work_->receive_complete(buffer, status, message);

@@ -83,8 +83,8 @@ void Connection::note_error() {
 }
 
 // A receiver that reads `awaited_position` before it is stored here completes nothing, and its peer wakes it no more.
-// So this looks again after the store: at least one of the two sees what has been placed. Each turn completes
-// something, whatever a hostile peer writes.
+// So this looks again after the store: at least one of the two sees what has been placed. Each round of the loop
+// completes something, whatever a hostile peer writes.
 void Connection::take_placed() {
   if (is_idle() || !session_->follows_peer || !session_->shared) return;
   std::uint64_t placed = session_->shared->placed_by_peer(), awaited;

@@ -258,8 +258,9 @@ void Transmitter::commit(const Cursor& to, std::uint64_t position) {
   // Entries that were flushed are not in the queue any more.
   for (std::uint64_t sequence = std::max(sent_.sequence, queue_.head()); sequence < to.sequence; ++sequence) {
     SendWork& work = queue_.at(sequence);
-    if (!is_answered(work.kind)) work.end = position;
-    if (!is_answered(work.kind) && (done_when_sent || is_local(work.kind))) work.done = true;
+    if (is_answered(work.kind)) continue;
+    work.end = position;
+    if (done_when_sent || is_local(work.kind)) work.done = true;
   }
   sent_ = to;
   while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
