@@ -39,23 +39,42 @@ ssize_t RingWriter::put(const std::byte* from, std::size_t size) {
   return static_cast<ssize_t>(most);
 }
 
-// This end first sets a bit of writer_waits, then reads the reader's position. The reader first stores its position,
-// then reads the bits. All four accesses are sequentially consistent, so this end sees the room, or the reader sees the
-// bit and wakes this end. The same goes for what is placed.
+// This end first sets the flag writer_waits, then reads the reader's position. The reader first stores its position,
+// then reads the flag. All four accesses are sequentially consistent, so this end sees the room, or the reader sees the
+// flag and wakes this end.
 bool RingWriter::await_room() {
-  control_.writer_waits.fetch_or(RingControl::kRoom);
+  control_.writer_waits.store(1);
   if (look() && room() == 0) return true;
-  control_.writer_waits.fetch_and(~RingControl::kRoom);
+  control_.writer_waits.store(0, std::memory_order_relaxed);
   return false;
 }
 
 // This end first stores its position, then reads the flag reader_sleeps. The reader first sets the flag, then reads the
 // position. So this end sees the flag, or the reader sees the octets. The store in publish() does not wait for the
 // cache line, so octets and position reach the reader together; the read-modify-write here waits for the line.
+//
+// Another thread may have shown a newer position of what is placed before publish() stored an older one. That thread
+// had noted the newer position before, so this end finds it here, behind the read-modify-write, and shows it again.
 bool RingWriter::peer_sleeps() {
   control_.written.fetch_add(0);
-  if (control_.reader_sleeps.load() == 0) return false;
-  return control_.reader_sleeps.exchange(0) != 0;
+  if (noted_.load() != placed_) raise_placed();
+  if (control_.reader_sleeps.load() == RingControl::kAwake) return false;
+  return control_.reader_sleeps.exchange(RingControl::kAwake) != RingControl::kAwake;
+}
+
+bool RingWriter::show_placed() {
+  raise_placed();
+  std::uint32_t sleeps = control_.reader_sleeps.load();
+  return sleeps == RingControl::kForOctetsOrPlacement &&
+         control_.reader_sleeps.compare_exchange_strong(sleeps, RingControl::kAwake);
+}
+
+// The number of tries has a bound, since a hostile peer can change the position, too.
+void RingWriter::raise_placed() {
+  const std::uint64_t noted = noted_.load();
+  std::uint64_t seen = control_.placed.load();
+  for (int tries = 0; tries < 8 && seen < noted && !control_.placed.compare_exchange_strong(seen, noted);) ++tries;
+  shown_.store(noted, std::memory_order_relaxed);
 }
 
 RingReader::Look RingReader::look(Octets& found) {
@@ -68,20 +87,20 @@ RingReader::Look RingReader::look(Octets& found) {
   return Look::octets;
 }
 
-// A writer that waits for room found the ring full. It is woken once half the ring is free, so that it does not write a
-// few octets at a time; until then there is more to read, so the reader comes here again.
+// A writer that waits found the ring full. It is woken once half the ring is free, so that it does not write a few
+// octets at a time; until then there is more to read, so the reader comes here again.
 bool RingReader::peer_waits() {
-  if ((control_.writer_waits.load() & RingControl::kRoom) == 0) return false;
+  if (control_.writer_waits.load() == 0) return false;
   const std::uint64_t written = control_.written.load(std::memory_order_relaxed) & ~RingControl::kClosed;
   if (written - read_ > ring_.size() / 2) return false;
-  return (control_.writer_waits.fetch_and(~RingControl::kRoom) & RingControl::kRoom) != 0;
+  return control_.writer_waits.exchange(0) != 0;
 }
 
 bool RingReader::await_octets() {
-  control_.reader_sleeps.store(1);
+  control_.reader_sleeps.store(RingControl::kForOctets);
   Octets found;
   if (look(found) == Look::nothing) return true;
-  control_.reader_sleeps.store(0, std::memory_order_relaxed);
+  control_.reader_sleeps.store(RingControl::kAwake, std::memory_order_relaxed);
   return false;
 }
 

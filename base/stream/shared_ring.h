@@ -29,21 +29,22 @@ namespace uiw {
 struct RingControl {
   // Written by the writer. kClosed is set once nothing follows.
   alignas(64) std::atomic<std::uint64_t> written;
-  // Written by the writer, too, often together with `written`: how far it has placed the octets of the other ring.
+  // Written by the writer, too: how far it has placed the octets of the other ring. A reader that sees octets sees what
+  // was placed before they were written.
   std::atomic<std::uint64_t> placed;
   // Written by the reader.
   alignas(64) std::atomic<std::uint64_t> read;
-  // A bit for each thing that the writer waits for. The reader clears the first two when it wakes the writer.
+  // Set by a writer that waits for room; cleared by the reader when it wakes the writer.
   alignas(64) std::atomic<std::uint32_t> writer_waits;
-  // Set by a reader that waits for octets; cleared by the writer when it wakes the reader.
+  // kAwake, or what a reader waits for that has set this; the writer sets it to kAwake when it wakes the reader.
   std::atomic<std::uint32_t> reader_sleeps;
   // Written by the reader: its bit in its page of doorbells (doorbell_page.h), for news of both rings.
   std::atomic<std::uint32_t> readers_bell;
+  // Set by the reader: it looks at `placed`, which is not written otherwise.
+  std::atomic<std::uint32_t> reader_follows;
 
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
-  static constexpr std::uint32_t kRoom = 1;     // half of the ring is free
-  static constexpr std::uint32_t kPlaced = 2;   // `placed` of the other ring changes
-  static constexpr std::uint32_t kFollows = 4;  // the writer looks at that; else its peer need not say it
+  static constexpr std::uint32_t kAwake = 0, kForOctets = 1, kForOctetsOrPlacement = 2;
 };
 static_assert(sizeof(RingControl) == 192);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
@@ -57,32 +58,28 @@ class RingWriter {
 
   // Copies octets into the ring. Returns the number that was accepted, from the first one on. If none was: -EAGAIN if
   // there is no room; -EFAULT if the first octets are not accessible; -EPROTO if the peer has broken the ring, or the
-  // system has no memory for it. `before` is called right before octets become visible to the reader. `wake` is called
-  // as soon as there are octets for a reader that sleeps, perhaps before all are copied. Octets shortly before
-  // inaccessible ones are not accepted either, so that no header is sent without its payload.
-  template <typename Before, typename Wake>
-  ssize_t write(std::span<const iovec> vectors, Before before, Wake wake);
+  // system has no memory for it. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before
+  // all are copied. Octets shortly before inaccessible ones are not accepted either, so that no header is sent without
+  // its payload.
+  template <typename Wake>
+  ssize_t write(std::span<const iovec> vectors, Wake wake);
 
   // To be called when there is no room. True if the reader has been told to wake this end; false if there is room by
   // now.
   bool await_room();
-  // From now on the peer says what it has placed of this ring: RingReader::placed_by_peer() of the other ring.
-  void follow_peer() { control_.writer_waits.fetch_or(RingControl::kFollows); }
-  // To be called, by any thread, before this end sleeps: after follow_peer(), the peer wakes it when it places more.
-  // What placed_by_peer() says is to be looked at after this call.
-  void await_placement() {
-    const std::uint32_t waits = control_.writer_waits.load(std::memory_order_relaxed);
-    if ((waits & RingControl::kFollows) != 0 && (waits & RingControl::kPlaced) == 0)
-      control_.writer_waits.fetch_or(RingControl::kPlaced);
+  // Notes how far this end has placed the octets of the other ring, if the reader of this ring looks at that. The
+  // reader sees it together with what is written next, or after show_placed(). For one thread, which may be another one
+  // than the thread that writes.
+  void note_placed(std::uint64_t position) {
+    if (position != noted_.load(std::memory_order_relaxed) && is_followed())
+      noted_.store(position, std::memory_order_release);
   }
-  // Says how far this end has placed the octets of the other ring. That only grows: an older position changes nothing.
-  // Any thread may call this. The number of tries has a bound, since a hostile peer can change the position, too.
-  void say_placed(std::uint64_t position) {
-    std::uint64_t said = control_.placed.load(std::memory_order_relaxed);
-    for (int tries = 0; tries < 8 && said < position; ++tries) {
-      if (control_.placed.compare_exchange_strong(said, position)) return;
-    }
+  // Whether the reader has yet to see what has been noted. Any thread may call this.
+  bool has_placed_to_show() const {
+    return noted_.load(std::memory_order_relaxed) != shown_.load(std::memory_order_relaxed);
   }
+  // Any thread may call this. True if the reader waits for that and has to be woken now.
+  bool show_placed();
   void close() { publish(RingControl::kClosed); }
   // Whether the reader sleeps and has to be woken now; true only once for each time it sleeps.
   bool peer_sleeps();
@@ -97,18 +94,31 @@ class RingWriter {
   // Octets become visible to the reader in parts of this size, so that it begins while more are copied.
   static constexpr std::size_t kPart = 16 * 1024;
 
+  // The reader looks for octets once more when it has seen that work is placed: it may have to find the octets that its
+  // program waits for, since nobody looks for these after the completion. So the two positions are stored one
+  // immediately after the other, by instructions that do not wait.
   void publish(std::uint64_t closed = 0) {
     published_ = written_;
+    placed_ = noted_.load(std::memory_order_acquire);
+    if (placed_ != shown_.load(std::memory_order_relaxed)) {
+      shown_.store(placed_, std::memory_order_relaxed);
+      control_.placed.store(placed_, std::memory_order_release);
+    }
     control_.written.store(written_ | closed, std::memory_order_release);
   }
+  bool is_followed() const { return control_.reader_follows.load(std::memory_order_relaxed) != 0; }
   bool look();
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
   // As write(), for up to kPart octets.
   ssize_t put(const std::byte* from, std::size_t size);
+  void raise_placed();
 
   RingControl& control_;
   const MutableOctets ring_;
   std::uint64_t written_ = 0, published_ = 0, read_seen_ = 0;
+  std::uint64_t placed_ = 0;  // what had been noted at the last publish()
+  // What note_placed() has noted, and what the reader has been shown of it.
+  std::atomic<std::uint64_t> noted_{0}, shown_{0};
 };
 
 class RingReader {
@@ -129,23 +139,21 @@ class RingReader {
   }
   // The number of octets that the caller has advanced beyond since the last release().
   std::uint64_t unreleased() const { return read_ - released_; }
-  // Whether the writer wants to know what has been placed.
-  bool is_followed() const {
-    return (control_.writer_waits.load(std::memory_order_relaxed) & RingControl::kFollows) != 0;
-  }
-  // How far the peer says that it has placed the octets of the other ring. It may say anything. Any thread may call
-  // this.
+  // From now on the peer says what it has placed of the octets that this end writes.
+  void follow_peer() { control_.reader_follows.store(1, std::memory_order_relaxed); }
+  // How far that is. A hostile peer may say anything. Any thread may call this.
   std::uint64_t placed_by_peer() const { return control_.placed.load(); }
-  // To be called after RingWriter::say_placed(): whether the writer of this ring waits for that, and has to be woken
-  // now; true only once for each time it waits. Any thread may call this.
-  bool peer_awaits_placement() {
-    return (control_.writer_waits.load() & RingControl::kPlaced) != 0 &&
-           (control_.writer_waits.fetch_and(~RingControl::kPlaced) & RingControl::kPlaced) != 0;
-  }
-  // The same for release(), and room.
+  // Whether the writer waits for room and has to be woken now; true only once for each time it waits.
   bool peer_waits();
   // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
   bool await_octets();
+  // A reader that sleeps, or is about to, is also to be woken when the peer has placed more. What placed_by_peer() says
+  // is to be looked at after this call. Any thread may call this.
+  void await_placement() {
+    std::uint32_t sleeps = control_.reader_sleeps.load();
+    if (sleeps == RingControl::kForOctets)
+      control_.reader_sleeps.compare_exchange_strong(sleeps, RingControl::kForOctetsOrPlacement);
+  }
   std::uint64_t read() const { return read_; }
   void set_bell(std::uint32_t bell) { control_.readers_bell.store(bell, std::memory_order_relaxed); }
 
@@ -155,11 +163,10 @@ class RingReader {
   std::uint64_t read_ = 0, released_ = 0;
 };
 
-template <typename Before, typename Wake>
-ssize_t RingWriter::write(std::span<const iovec> vectors, Before before, Wake wake) {
+template <typename Wake>
+ssize_t RingWriter::write(std::span<const iovec> vectors, Wake wake) {
   const std::uint64_t first = written_;
   const auto publish_and_wake = [&] {
-    before();
     publish();
     if (peer_sleeps()) wake();
   };

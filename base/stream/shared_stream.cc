@@ -52,8 +52,7 @@ ssize_t SharedStream::send(std::span<iovec> vectors) {
     case Mode::broken: return -ECONNRESET;
     case Mode::rings: break;
   }
-  const ssize_t taken = writer_.write(
-      vectors, [this] { say_placed(); }, [this] { ring(); });
+  const ssize_t taken = writer_.write(vectors, [this] { ring(); });
   if (taken > 0) {
     count(writes_);
     if (StreamTap* const tap = tcp_.tap())
@@ -191,14 +190,6 @@ void SharedStream::used() {
   if (reader_.unreleased() >= kReleased) release();
 }
 
-void SharedStream::say_placed() {
-  if (!has_to_say()) return;
-  if (const std::uint64_t position = to_say_.exchange(0, std::memory_order_acquire); position != 0) {
-    writer_.say_placed(position);
-    if (reader_.peer_awaits_placement()) ring();
-  }
-}
-
 // If the peer cannot be woken, it is gone, or another process has shut its doorbell down. Ending TCP wakes a peer that
 // is still there, and ends the stream.
 void SharedStream::ring() {
@@ -216,13 +207,11 @@ void SharedStream::release() {
 bool SharedStream::await_octets(bool look_for_end) {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
   if (end_) return false;
-  writer_.await_placement();
   return reader_.await_octets() && !(look_for_end && tcp_has_ended());
 }
 
 void SharedStream::shutdown_send() {
   if (mode_.load(std::memory_order_acquire) == Mode::rings) {
-    say_placed();
     writer_.close();
     if (writer_.peer_sleeps()) ring();
   }

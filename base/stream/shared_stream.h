@@ -78,24 +78,25 @@ class SharedStream final : public ByteStream {
 
   // ---- What has been placed: positions in the octets of a direction. Nothing is said of octets that TCP carries ----
   // The sender wants to know what the peer places. To be called before begin().
-  void follow_peer() { writer_.follow_peer(); }
-  // Whether the peer says that it has placed everything that was sent before this position. A hostile peer may say that
-  // of octets that it has not got, or that were not sent. Any thread may call this; only after follow_peer().
-  bool has_placed(std::uint64_t position) const { return placed_by_peer() >= position; }
-  // After this end has cut the connection, since it could not wake the peer, nothing more counts as placed.
-  std::uint64_t placed_by_peer() const { return cut_.load(std::memory_order_relaxed) ? 0 : reader_.placed_by_peer(); }
-  // For the receiver: it has placed all octets before this position. The peer hears of it by say_placed(), or at the
-  // latest together with what is sent next.
-  void note_placed(std::uint64_t position) {
-    if (position == noted_ || !is_switched() || !reader_.is_followed()) return;
-    noted_ = position;
-    to_say_.store(position, std::memory_order_release);
+  void follow_peer() { reader_.follow_peer(); }
+  // The peer says that it has placed everything that was sent before this position. A hostile peer may say that of
+  // octets that it has not got, or that were not sent. After this end has cut the connection, since it could not wake
+  // the peer, nothing counts as placed. A receiver that sleeps is woken when the peer has placed more than was found
+  // here. Any thread may call this; only after follow_peer().
+  std::uint64_t placed_by_peer() {
+    reader_.await_placement();
+    return cut_.load(std::memory_order_relaxed) ? 0 : reader_.placed_by_peer();
   }
-  // A peer that looks sees what has been noted; one that sleeps is woken for it by say_placed().
-  void show_placed() { writer_.say_placed(to_say_.load(std::memory_order_relaxed)); }
-  bool has_to_say() const { return to_say_.load(std::memory_order_relaxed) != 0; }
+  // For the receiver: it has placed all octets before this position. The peer hears of it together with what is sent
+  // next, or by say_placed().
+  void note_placed(std::uint64_t position) {
+    if (is_switched()) writer_.note_placed(position);
+  }
+  bool has_to_say() const { return writer_.has_placed_to_show(); }
   // Any thread may call this.
-  void say_placed();
+  void say_placed() {
+    if (writer_.show_placed()) ring();
+  }
 
   // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the
   // system, if nothing has been written since the previous call and the peer has read everything. True if there is more
@@ -148,8 +149,6 @@ class SharedStream final : public ByteStream {
   const bool copies_;
   std::atomic<Mode> mode_;
   RingWriter writer_;
-  std::atomic<std::uint64_t> to_say_{
-      0};  // what note_placed() has noted last, until say_placed() has said it; 0: nothing
   std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
   std::atomic<bool> cut_{false};          // ring() has failed
   // The position of the writer at the last call of give_back_idle_memory(), and when memory was last given back.
@@ -157,7 +156,6 @@ class SharedStream final : public ByteStream {
   // The members of the receiver.
   alignas(64) RingReader reader_;
   unsigned empty_looks_ = 0;
-  std::uint64_t noted_ = 0;                            // by note_placed()
   std::optional<ssize_t> end_;                         // 0 or the error with which TCP has ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and the number of reads that took some
   std::size_t frame_size_ = 0;                         // octets of the frame that have arrived

@@ -273,6 +273,7 @@ class Connection final : rdmap::ReceiveHost {
     bool transmit_wanted = false;
     bool answer_wanted = false;  // the answer to a probe is due: the peer only waits to hear that its work is placed
     Piggybacking piggybacking;
+    ExpectedMessage expected_message;
     bool first_by_owner = false;
     bool established = false;
     bool way_decided = false;  // whether the octets go through shared memory or TCP
@@ -332,7 +333,8 @@ class Connection final : rdmap::ReceiveHost {
   // Whether take_placed() would complete anything.
   bool peer_has_placed() const {
     const std::uint64_t awaited = session_->awaited_position.load();
-    return awaited != rdmap::PlacementTracker::kNowhere && session_->shared && session_->shared->has_placed(awaited);
+    return awaited != rdmap::PlacementTracker::kNowhere && session_->shared &&
+           session_->shared->placed_by_peer() >= awaited;
   }
   // Whether the peer's TCP has acknowledged all that has been sent. Takes no lock.
   bool all_acknowledged() const;
@@ -362,6 +364,7 @@ class Connection final : rdmap::ReceiveHost {
   }
 
   SendScheduler::AnswerConditions answer_conditions() UIW_REQUIRES(locks.receive);
+  bool awaits_message(Driver driver) UIW_REQUIRES(locks.receive);
   bool receive(Driver driver) UIW_REQUIRES(locks.receive);
   bool receive_available(Driver driver, IoScratch& io) UIW_REQUIRES(locks.receive);
   ssize_t read(IoScratch& io, Octets& rest, bool& room_filled) UIW_REQUIRES(locks.receive);

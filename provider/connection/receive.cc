@@ -13,6 +13,7 @@
 #include "provider/connection/connection.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
+#include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
 #include "provider/progress/io_scratch.h"
 #include "rdmap/terminate.h"
@@ -39,10 +40,9 @@ bool Connection::receive_turn(Driver driver, bool& work) {
   const bool may_wait = !session_->answer_wanted && !has_to_say() && !signals.receive_stalled;
   work = receive(driver);
   if (phase_ == Phase::lingering) end_lingering();
-  if (runs_or_closes() && peer_has_placed()) {
-    // A peer says so right before it sends what it has posted since, which may be the answer that the program waits
-    // for.
-    if (!work) receive(driver);
+  if (work) session_->expected_message.came();
+  if (runs_or_closes() && peer_has_placed() && (work || !awaits_message(driver))) {
+    session_->expected_message.reported();
     work = true;
     const LockGuard lock(locks.send);
     take_placed();
@@ -67,6 +67,17 @@ bool Connection::receive_turn(Driver driver, bool& work) {
   // If the sending thread has found the socket full meanwhile, there may be room again: then the sender gets a turn,
   // too.
   return !delegate_to_sending_thread() && (wanted || full());
+}
+
+// Whether work that the peer has placed completes later, together with a message of the peer. Where the program polls,
+// its next polls find both. If another thread finds the work, it asks for a turn, in case the program polls no more.
+bool Connection::awaits_message(Driver driver) {
+  const Activity& activity = engine_.activity();
+  if (driver != Driver::poll && (activity.event_awaited() || !activity.is_active(raw_clock(), Activity::kPollingNs)))
+    return false;
+  if (!session_->expected_message.is_awaited(raw_clock)) return false;
+  if (driver != Driver::poll) engine_.request_turn(number_);
+  return true;
 }
 
 SendScheduler::AnswerConditions Connection::answer_conditions() {
@@ -201,7 +212,7 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
     budget -= std::min(size, budget);
     if (budget == 0) return true;
     note_placed();
-    if (has_to_say()) session_->shared->say_placed();
+    if (SendScheduler::answers_before_reading_on(has_to_say(), kReceiveBudget - budget)) session_->shared->say_placed();
     if (SendScheduler::answers_before_reading_on(session_->transmit_wanted || session_->answer_wanted,
                                                  kReceiveBudget - budget)) {
       session_->transmit_wanted = session_->answer_wanted = false;
@@ -389,9 +400,8 @@ bool Connection::next_receive(rdmap::ReceiveBuffer& buffer) {
 void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) session_->receive_error_reported = true;
   if (session_->shared && status == rdmap::Status::success) {
-    // The program may answer as soon as it has the completion, and the peer must hear of this before.
+    // The program may answer as soon as it has the completion, and the peer must hear of this with the answer.
     session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));
-    if (has_to_say()) session_->shared->show_placed();
   }
   if (session_->rules.one_cq || session_->follows_peer) wait_for_sends();
   work_->receive_complete(buffer, status, message);

@@ -2,11 +2,12 @@
 // Acknowledgement piggybacking: if the peer only waits to hear that its work is placed, and the program answers each
 // message by a post (a ping-pong), the acknowledgement is sent together with that post.
 //
-// This class only decides; it sends nothing. posted() is called by the thread that posts, the other functions with the
-// receiver's lock held.
+// These classes only decide; they send nothing. posted() is called by the thread that posts, the other functions with
+// the receiver's lock held.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
 namespace uiw::provider {
@@ -39,6 +40,43 @@ class Piggybacking {
   unsigned in_a_row_ = 0;
   bool offered_ = false;
   std::atomic<bool> nothing_posted_{false};  // since the last turn began
+};
+
+// The other end of it: the peer's acknowledgement usually comes with a message. The program that polls for the
+// completion may not poll for the message, but look at the memory into which the peer writes it, and then only another
+// thread would place the message. So where the acknowledgement comes first, the polling thread looks for the message,
+// too, before it reports the completion.
+class ExpectedMessage {
+ public:
+  // The message is expected after this many completions in a row between which a message came.
+  static constexpr unsigned kInARow = 4;
+  // For so long a completion waits for it. The peer's program may have lost its processor for a moment.
+  static constexpr std::uint64_t kLongestNs = 100'000;
+
+  void came() { came_ = true; }
+  // The peer has acknowledged work, and no message has been found together with that. True if the completion is to
+  // wait; then this is called again.
+  template <typename Clock>
+  bool is_awaited(Clock clock) {
+    if (in_a_row_ < kInARow) return false;
+    const std::uint64_t now = clock();
+    if (since_ == 0) since_ = now;
+    if (now - since_ < kLongestNs) return true;
+    in_a_row_ = 0;
+    came_ = false;
+    return false;
+  }
+  // Work is reported as complete.
+  void reported() {
+    in_a_row_ = came_ ? in_a_row_ + 1 : 0;
+    came_ = false;
+    since_ = 0;
+  }
+
+ private:
+  unsigned in_a_row_ = 0;
+  bool came_ = false;  // since the last call of reported()
+  std::uint64_t since_ = 0;
 };
 
 }  // namespace uiw::provider

@@ -38,8 +38,7 @@ struct Ring {
 
   ssize_t write(const Bytes& octets) {
     const iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
-    return writer.write(
-        {&vector, 1}, [] {}, [this] { ++wakes; });
+    return writer.write({&vector, 1}, [this] { ++wakes; });
   }
   // All that is there, over the end of the memory.
   Bytes read() {
@@ -70,8 +69,7 @@ TEST_CASE_METHOD(Ring, "shared_ring: octets come in order over many laps") {
     const std::size_t cut = random() % octets.size();
     const std::array<iovec, 2> vectors = {{{const_cast<std::byte*>(octets.data()), cut},
                                            {const_cast<std::byte*>(octets.data()) + cut, octets.size() - cut}}};
-    const ssize_t taken = writer.write(
-        vectors, [] {}, [] {});
+    const ssize_t taken = writer.write(vectors, [] {});
     if (taken > 0) written += static_cast<std::uint64_t>(taken);
     CHECK((taken > 0 || taken == -EAGAIN));
     if (random() % 2 == 0) continue;
@@ -110,15 +108,13 @@ TEST_CASE("shared_ring: memory that is not accessible is not taken, nor a header
   REQUIRE(pages != MAP_FAILED);
   REQUIRE(::mprotect(pages + page, page, PROT_NONE) == 0);
   const std::array<iovec, 2> vectors = {{{pages + page - 8, 8}, {pages + page, 8}}};
-  CHECK(ring.writer.write(
-            vectors, [] {}, [] {}) == -EFAULT);
+  CHECK(ring.writer.write(vectors, [] {}) == -EFAULT);
   CHECK(ring.read().empty());
   // Of two large messages the first goes, as far as it has been published.
   const Bytes large = stretch(40'000, 5);
   const std::array<iovec, 3> messages = {
       {{const_cast<std::byte*>(large.data()), large.size()}, {pages + page - 8, 8}, {pages + page, 8}}};
-  const ssize_t taken = ring.writer.write(
-      messages, [] {}, [] {});
+  const ssize_t taken = ring.writer.write(messages, [] {});
   CHECK(taken > 0);
   CHECK(taken <= static_cast<ssize_t>(large.size()));
   const Bytes come = ring.read();
@@ -158,22 +154,48 @@ TEST_CASE_METHOD(Ring,
   CHECK_FALSE(reader.peer_waits());
 }
 
-TEST_CASE("shared_ring: a peer says what it has placed, and wakes a writer that waits for more once") {
-  Ring there, back;
-  CHECK_FALSE(there.reader.is_followed());
-  there.writer.await_placement();
-  back.writer.say_placed(10);
-  CHECK(back.reader.placed_by_peer() == 10);
-  CHECK_FALSE(there.reader.peer_awaits_placement());  // a writer that does not follow its peer
-  there.writer.follow_peer();
-  CHECK(there.reader.is_followed());
-  there.writer.await_placement();
-  back.writer.say_placed(9);  // what is placed only grows
-  CHECK(back.reader.placed_by_peer() == 10);
-  back.writer.say_placed(11);
-  CHECK(there.reader.peer_awaits_placement());
-  CHECK_FALSE(there.reader.peer_awaits_placement());
-  CHECK(back.reader.placed_by_peer() == 11);
+TEST_CASE_METHOD(Ring,
+                 "shared_ring: a reader that follows its peer sees what is placed with the next octets, or is woken") {
+  writer.note_placed(5);
+  CHECK_FALSE(writer.has_placed_to_show());  // nobody follows yet
+  reader.follow_peer();
+  writer.note_placed(10);
+  CHECK(writer.has_placed_to_show());
+  CHECK(reader.placed_by_peer() == 0);
+  CHECK(write(stretch(8, 0)) == 8);
+  CHECK(reader.placed_by_peer() == 10);
+  CHECK_FALSE(writer.has_placed_to_show());
+  CHECK(read() == stretch(8, 0));
+  writer.note_placed(11);
+  CHECK_FALSE(writer.show_placed());  // the reader does not sleep
+  CHECK(reader.placed_by_peer() == 11);
+  reader.await_placement();
+  REQUIRE(reader.await_octets());
+  writer.note_placed(12);
+  CHECK_FALSE(writer.show_placed());  // it sleeps, but for octets
+  reader.await_placement();
+  CHECK(reader.placed_by_peer() == 12);
+  writer.note_placed(13);
+  CHECK(writer.show_placed());
+  CHECK_FALSE(writer.show_placed());
+  CHECK(reader.placed_by_peer() == 13);
+  CHECK(wakes == 0);
+}
+
+TEST_CASE_METHOD(Ring, "shared_ring: what one thread notes and shows while another one writes is shown in the end") {
+  constexpr std::uint64_t kLast = 200'000;
+  reader.follow_peer();
+  std::thread receiver([&] {
+    for (std::uint64_t position = 1; position <= kLast; ++position) {
+      writer.note_placed(position);
+      if (position % 3 == 0) writer.show_placed();
+    }
+    if (writer.has_placed_to_show()) writer.show_placed();
+  });
+  const Bytes octets = stretch(8, 0);
+  while (reader.placed_by_peer() != kLast && write(octets) == 8) CHECK(read().size() == 8);
+  receiver.join();
+  CHECK(reader.placed_by_peer() == kLast);
 }
 
 TEST_CASE_METHOD(Ring, "shared_ring: two threads that sleep until they are woken move everything") {
@@ -196,8 +218,7 @@ TEST_CASE_METHOD(Ring, "shared_ring: two threads that sleep until they are woken
     for (std::uint64_t written = 0; written < kAll;) {
       const Bytes octets = stretch(std::min<std::uint64_t>(1 + random() % 3000, kAll - written), written);
       const iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
-      const ssize_t taken = writer.write(
-          {&vector, 1}, [] {}, [&] { wake(to_reader); });
+      const ssize_t taken = writer.write({&vector, 1}, [&] { wake(to_reader); });
       if (taken > 0) {
         written += static_cast<std::uint64_t>(taken);
       } else if (writer.await_room()) {
@@ -261,8 +282,7 @@ TEST_CASE("shared_memory: both ends see the same octets, and either may go first
     RingReader reader(other->control(side), other->ring(side));
     const Bytes octets = stretch(1000, 7);
     const iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
-    CHECK(writer.write(
-              {&vector, 1}, [] {}, [] {}) == 1000);
+    CHECK(writer.write({&vector, 1}, [] {}) == 1000);
     Octets found;
     REQUIRE(reader.look(found) == Look::octets);
     CHECK(Bytes(found.begin(), found.end()) == octets);

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+using uiw::provider::ExpectedMessage;
 using uiw::provider::Piggybacking;
 
 namespace {
@@ -40,4 +41,36 @@ TEST_CASE("piggybacking: turns without an acknowledgement to defer do not count"
   }
   CHECK_FALSE(piggybacking.offer());
   CHECK(piggybacking.begin_turn());
+}
+
+TEST_CASE(
+    "expected message: a completion waits for it only where one came between the last completions, and not long") {
+  ExpectedMessage message;
+  std::uint64_t now = 1000;
+  const auto clock = [&now] { return now; };
+  for (unsigned i = 0; i < ExpectedMessage::kInARow; ++i) {
+    CHECK_FALSE(message.is_awaited(clock));
+    message.came();
+    message.reported();
+  }
+  CHECK(message.is_awaited(clock));
+  now += ExpectedMessage::kLongestNs - 1;
+  CHECK(message.is_awaited(clock));
+  message.came();
+  message.reported();
+  CHECK(message.is_awaited(clock));
+  now += ExpectedMessage::kLongestNs;
+  CHECK_FALSE(message.is_awaited(clock));  // none has come in time
+  message.reported();
+  CHECK_FALSE(message.is_awaited(clock));
+}
+
+TEST_CASE("expected message: none is expected between completions of a program that only sends") {
+  ExpectedMessage message;
+  const auto clock = [] { return std::uint64_t{1}; };
+  for (unsigned i = 0; i < 4 * ExpectedMessage::kInARow; ++i) {
+    if (i % 2 == 0) message.came();
+    CHECK_FALSE(message.is_awaited(clock));
+    message.reported();
+  }
 }
