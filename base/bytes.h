@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads and writes big-endian fields in octet buffers. All byte-order conversions for the wire are done here. The
-// caller has checked the length of the buffer.
+// Reads and writes the big-endian fields of wire formats in octet buffers. These functions do not check the length of
+// the buffer; the caller has checked it.
 #pragma once
 
 #include <bit>

@@ -17,17 +17,19 @@ namespace uiw {
 
 namespace {
 
-// The lowest number for the library's descriptors. select() cannot use numbers from 1024 on, so the program needs these
-// least. Much higher numbers would enlarge the descriptor table of the process, which each fork copies.
+// The library's descriptors are moved to numbers from this one on. The program needs those numbers least, since
+// select() cannot use them. Much higher numbers would enlarge the descriptor table of the process, which each fork
+// copies.
 constexpr unsigned long kHighNumbers = 1024;
 
 std::atomic<const DescriptorGuard*> the_guard{nullptr};
 std::atomic<DescriptorsExhausted> exhausted{nullptr};
 
-// Counting the open descriptors is expensive, so one count serves many calls. takings_left: how many descriptors may be
-// taken before the next count, which sets it to half of the free ones. lowest_then: the lowest free number at the last
-// count; the program's own descriptors take the lowest numbers, so growth since the count is subtracted. If threads
-// race, there is one count too many or too few, which does no harm.
+// Counting the open descriptors is expensive, so one count serves many calls. takings_left: how many more descriptors
+// may be taken before the next count; a count sets it to half of those that are free beyond the program's reserve.
+// lowest_then: the lowest free number at the last count. The program's own descriptors take the lowest numbers, so the
+// growth of the lowest free number since then is subtracted. If threads race, there is one count too many or too few,
+// which does no harm.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
 std::atomic<int> lowest_then{0};
@@ -38,20 +40,20 @@ unsigned long soft_limit() {
   return std::min<rlim_t>(limit.rlim_cur, 1UL << 30);
 }
 
-// close() of libc is a cancellation point, and the interposer's close() is meant for the program; so this calls the
-// kernel directly.
+// Calls the kernel directly, since close() of libc is a cancellation point, and close() of uiw's preload library is
+// meant for the program.
 void close_number(int fd) {
   const int saved_errno = errno;
 #if defined(__SANITIZE_THREAD__)
-  ::close(fd);  // ThreadSanitizer must see it; otherwise it takes the next descriptor of this number for this one
+  ::close(fd);  // ThreadSanitizer must see this close, or it mistakes the next descriptor with this number for `fd`
 #else
   ::syscall(SYS_close, fd);
 #endif
   errno = saved_errno;
 }
 
-// Returns the new number, or `fd` itself if no high number is free. -1 with EBADF if another thread has closed `fd`
-// meanwhile.
+// Moves `fd` to a high number and returns that number. Returns `fd` itself if its number is high already or no high
+// number is free; -1 with EBADF if another thread has closed `fd` meanwhile.
 int move_up(int fd, unsigned long limit) {
   const int least = static_cast<int>(std::min(limit / 2, kHighNumbers));
   if (fd >= least) return fd;
@@ -61,7 +63,7 @@ int move_up(int fd, unsigned long limit) {
   return moved;
 }
 
-// The number of open descriptors below the limit, from /proc; -1 if there is no /proc.
+// The number of open descriptors below the limit, from /proc; -1 with errno if /proc cannot be read.
 long count_listed(unsigned long limit) {
   const int folder = DescriptorChange().guard(
       static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));

@@ -21,7 +21,7 @@ using detail::t_faults;
 
 namespace {
 
-// ---- Sets of the two signals
+// ---- SIGSEGV and SIGBUS as a set of two bits
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS};
 constexpr unsigned kBoth = 3;
@@ -50,7 +50,7 @@ sigset_t set_of(unsigned faults) {
   return set;
 }
 
-// ---- The kernel's side
+// ---- The action that the kernel has for each of the two signals
 
 RealSignals real = {::sigaction, ::pthread_sigmask, [] { return false; }};
 bool interposed = false;
@@ -65,7 +65,7 @@ bool is_in_front(const struct sigaction& kernel) {
 
 bool is_handler(const struct sigaction& action) { return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN; }
 
-// The action for the kernel: our handler, with the stack and the mask of the program's action.
+// The action that the kernel gets: our handler, with the stack and the mask of the program's action.
 struct sigaction in_front_of(const struct sigaction& program) {
   struct sigaction front = program;
   front.sa_sigaction = on_fault;
@@ -93,10 +93,10 @@ void send_again(int signal, siginfo_t* info) {
   errno = saved_errno;
 }
 
-// ---- What the program has set as its handlers
+// ---- The action that the program has set for each of the two signals
 
-// The program's action for one signal, in two copies: the lowest bit of the generation says which one is valid. So a
-// signal handler that interrupts a writer can read. Writers hold the lock Writing.
+// The program's action for one signal, in two copies: the lowest bit of the generation says which copy is valid. So a
+// signal handler that interrupts write() can read the valid copy. Each writer holds the lock `Writing`.
 class Disposition {
  public:
   struct sigaction read() const {
@@ -129,8 +129,8 @@ constinit Disposition dispositions[2];
 Disposition& disposition(int signal) { return dispositions[index_of(signal)]; }
 
 // The lock for changing dispositions. All signals are blocked while it is held; otherwise a handler could wait for the
-// thread that it has interrupted. The lock contains the process id of its holder, so the child of a fork can tell that
-// its parent held it, and takes it all the same.
+// thread that it has interrupted. The lock contains the process id of its holder. If the child of a fork finds the id
+// of its parent there, it takes the lock nevertheless.
 class Writing {
  public:
   Writing() {
@@ -170,7 +170,7 @@ struct sigaction take_action(int signal) {
     set_default(signal);
   } else {
     const Writing writing;
-    action = disposition(signal).read();  // another thread may have come first
+    action = disposition(signal).read();  // another thread may have reset it meanwhile
     if (resets()) {
       struct sigaction reset = action;
       reset.sa_handler = SIG_DFL;
@@ -183,13 +183,14 @@ struct sigaction take_action(int signal) {
   return action;
 }
 
-// ---- The handler
+// ---- Our signal handler
 
 // Ends the process as the kernel does for this signal, with a core dump.
 void end_process(int signal, siginfo_t* info) {
   set_default(signal);
   // The default action ends the process at the next signal. An instruction that has faulted faults again when the
-  // handler returns. Any other signal is sent again; it is blocked, so it arrives when the handler returns.
+  // handler returns. Any other signal is blocked and sent again: it arrives when the handler returns, which restores
+  // the mask.
   if (!is_sent(*info) && info->si_code != SI_KERNEL) return;
   const sigset_t own = set_of(bit_of(signal));
   real.mask(SIG_BLOCK, &own, nullptr);
@@ -197,7 +198,7 @@ void end_process(int signal, siginfo_t* info) {
 }
 
 void keep_pending(int signal, const siginfo_t& info) {
-  // One signal is pending already, and standard signals do not queue, so this one is dropped.
+  // A signal with this number is pending already, and standard signals do not queue, so the new one is dropped.
   if ((t_faults.pending & bit_of(signal)) != 0 && t_faults.process == getpid()) return;
   if (t_faults.process != getpid()) t_faults.pending = 0;
   t_faults.process = getpid();
@@ -219,7 +220,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   // If the program's handler leaves by a jump, the signal stays blocked in the kernel. So the next guarded access
   // checks the mask again.
   t_faults.open = false;
-  // The program's handler finds the program's mask in the context, and may change it there.
+  // In the context the program's handler must find the mask that the program has set. It may change the mask there.
   sigset_t& mask = static_cast<ucontext_t*>(context)->uc_sigmask;
   const unsigned closed = faults_in(mask), blocked = t_faults.blocked;
   add_faults(mask, blocked);
@@ -265,7 +266,7 @@ bool is_sent(const siginfo_t& info) {
 
 void set_kernel_mask(const sigset_t& mask) { real.mask(SIG_SETMASK, &mask, nullptr); }
 
-// ---- What the program calls
+// ---- What the interposer calls for the program
 
 int program_action(int signal, const struct sigaction* action, struct sigaction* before) {
   struct sigaction wanted {
@@ -278,7 +279,7 @@ int program_action(int signal, const struct sigaction* action, struct sigaction*
   } else {
     const Writing writing;
     result = real.action(signal, nullptr, &found);
-    if (result == 0 && !is_in_front(found)) {  // not installed yet, or replaced by a bare system call
+    if (result == 0 && !is_in_front(found)) {  // the kernel does not have our handler (any more)
       result = real.action(signal, action != nullptr ? &wanted : nullptr, &found);
     } else if (result == 0) {
       found = disposition(signal).read();
@@ -288,8 +289,8 @@ int program_action(int signal, const struct sigaction* action, struct sigaction*
         result = real.action(signal, &front, nullptr);
         if (result == 0) result = real.action(signal, nullptr, &kernel);
         if (result == 0) {
-          // Records the action as the kernel would report it: without flags unknown to the kernel, with those that libc
-          // adds.
+          // Records the action as the kernel would report it: without the flags that the kernel does not know, and with
+          // SA_RESTORER, which libc adds.
           constexpr int kRestorer = 0x04000000;  // SA_RESTORER
           wanted.sa_flags &= ~(front.sa_flags & ~kernel.sa_flags);
           wanted.sa_flags |= kernel.sa_flags & kRestorer;
@@ -321,7 +322,8 @@ int program_mask(int how, const sigset_t* set, sigset_t* before) {
   sigset_t was_here;
   sigset_t* const was = before != nullptr ? before : &was_here;
   if (const int error = real.mask(how, &open, was); error != 0) return error;
-  // A signal is blocked in the kernel only while a handler runs, and stays blocked until that handler returns.
+  // In this thread the kernel blocks either signal only while a handler runs. The signal must then stay blocked in the
+  // kernel until that handler returns.
   const unsigned closed = faults_in(*was);
   unsigned now = t_faults.blocked;
   switch (how) {
@@ -367,7 +369,7 @@ void reopen_faults(unsigned closed) {
   real.mask(SIG_UNBLOCK, &set, nullptr);
 }
 
-// ---- What the guard calls
+// ---- What the copy guard calls (guarded_copy.cc)
 
 void detail::open_faults() {
   if (is_ours.load(std::memory_order_acquire) == nullptr) return;

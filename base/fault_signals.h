@@ -30,8 +30,8 @@ struct RealSignals {
   bool (*borrowed)();                                                                   // true in the child of a vfork
 };
 
-// Tells this module that the interposer passes the program's calls on to it. Called once, before the handler is
-// installed.
+// Tells this module that the interposer passes the program's calls of sigaction and pthread_sigmask to it. Called once,
+// before the handler is installed.
 void use_interposed_signals(const RealSignals& real);
 
 // Installs our handler. It calls `ours` first; true means that the fault is handled and the handler may return.
@@ -59,7 +59,7 @@ void add_pending_faults(sigset_t* pending);
 unsigned close_faults();
 void reopen_faults(unsigned closed);
 
-// ---- What the guard calls
+// ---- What the copy guard calls (guarded_copy.cc)
 
 namespace detail {
 // The state of one thread. In a set of signals bit 0 stands for SIGSEGV and bit 1 for SIGBUS.
@@ -68,7 +68,7 @@ struct ThreadFaults {
   bool adopted;              // the thread has used the guard: the program's mask may differ from the kernel's
   std::uint8_t blocked;      // blocked by the program, unblocked in the kernel
   std::uint8_t pending;      // signals that were sent while `blocked`
-  int process;               // the process they were sent to, since the child of a fork does not inherit them
+  int process;               // the process that has got the pending signals: the child of a fork does not inherit them
   std::uint64_t sent[2][4];  // the part of siginfo_t that is in use for sent signals
 };
 // Initial-exec TLS, so that a signal handler reads it without a call into the loader.
@@ -76,7 +76,8 @@ extern __thread ThreadFaults t_faults __attribute__((tls_model("initial-exec")))
 void open_faults();
 }  // namespace detail
 
-// To be called before an access that may fault. The first call of a thread makes a system call or two.
+// To be called before an access that may fault: makes sure that the kernel does not block SIGSEGV and SIGBUS in this
+// thread. Makes a system call or two at the first call in a thread and after a handler of the program has run.
 inline void keep_faults_open() {
   if (__builtin_expect(!detail::t_faults.open, 0)) detail::open_faults();
 }

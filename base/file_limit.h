@@ -19,7 +19,7 @@ inline bool file_may_have(std::uint64_t size) {
   return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || size <= limit.rlim_cur;  // RLIM_INFINITY is the greatest number
 }
 
-// Whether `size` octets may be written to an open file, at whatever offset it is.
+// Whether `size` octets may be written to an open file, at its current offset or at its end, whichever is later.
 inline bool may_write(int fd, std::size_t size) {
   struct stat status;
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return true;

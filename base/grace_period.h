@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Grace periods: how to destroy an object safely that other threads look up without a lock.
 //
-// A reader looks up and uses such an object inside a ReadSection. The thread that destroys one first makes sure that it
-// cannot be found any more, and then calls wait_for_readers(), which returns after every section that was open at that
-// time has closed. After that no thread uses the object. Entering and leaving a section costs one store each, to memory
-// of the thread's own. Sections may be nested and must be short; wait_for_readers() must not be called inside a
-// section. No function throws.
+// A reader looks up and uses such an object inside a ReadSection. The thread that destroys an object first makes sure
+// that no look-up finds the object any more. Then it calls wait_for_readers(), which returns when all sections that
+// were open at the time of the call have closed. After that no thread uses the object. Entering and leaving a section
+// costs one store each, to memory of the thread's own. Sections may be nested and must be short; wait_for_readers()
+// must not be called inside a section. No function throws.
 //
 // Memory order: a reader first stores that it has entered, then looks up the object. A destroyer first stores that the
 // object cannot be found, then reads which sections are open. All four accesses are sequentially consistent, so either
 // the reader does not find the object, or the destroyer sees the open section and waits. This includes the look-ups
 // (StagTable, the table of queue pairs): on processors with a weaker order than x86, an acquire load could be executed
 // before the preceding store. The period is read with acquire, so a reader that sees the new period also sees that the
-// object cannot be found, and need not be waited for.
+// object cannot be found. The destroyer need not wait for such a reader.
 #pragma once
 
 #include <atomic>
@@ -57,8 +57,8 @@ class ReadSection {
   detail::ReaderSlot& slot_;
 };
 
-// A mutex that opens a ReadSection before it is taken and closes it after it is released. The code that it protects
-// uses memory of the program, which is allowed only inside a section.
+// A mutex whose holder is inside a ReadSection: lock() opens the section before it takes the mutex, and unlock() closes
+// the section last. Holders use memory of the program, which is allowed only inside a section.
 class UIW_CAPABILITY("mutex") SectionMutex {
  public:
   void lock() UIW_ACQUIRE() {

@@ -59,7 +59,7 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
   align<std::uint32_t>(to, from, size);
 #if defined(__SSE2__)
   align<std::uint64_t>(to, from, size);
-  // Most octets go in aligned 16-octet stores, four in each turn. The last block is left to the 8-octet stores below.
+  // Most octets go in aligned 16-octet stores, four in each iteration. The narrower stores below copy the last octets.
   while (size > 64) {
     const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16));
@@ -83,8 +83,8 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
 }
 
 // A guarded access in progress on this thread: which memory it accesses, and where execution continues after a fault. A
-// signal handler of the program may interrupt the access and fault for reasons of its own, or begin another guarded
-// access; so guards are nested.
+// signal handler of the program may interrupt the access. It may fault at other memory, so covers() checks the address;
+// or it may begin another guarded access, so guards are nested.
 class Guard {
  public:
   Guard(const void* a, std::size_t a_size, const void* b, std::size_t b_size);
@@ -104,8 +104,8 @@ class Guard {
     std::size_t size;
 
     bool covers(const siginfo_t& info) const {
-      // Addresses are compared without their tag bits, which some processors have, and by pages, since some processors
-      // report only the page.
+      // Addresses are compared without their tag bits, which some processors have. The range is extended to the
+      // beginning of its first page, since some processors report only the page of a fault.
       constexpr std::uintptr_t kAddress = (std::uintptr_t{1} << 56) - 1;
       constexpr std::uintptr_t kInPage = 4095;
       // x86 reports a fault at a non-canonical address without that address (SI_KERNEL). Only a range that reaches
@@ -147,8 +147,8 @@ inline Guard::~Guard() {
 #endif
 [[noreturn]] UIW_ALIGNS_STACK void give_up(Guard* guard) { siglongjmp(guard->resume, 1); }
 
-// The fault handler. True if the access was ours; the access is then abandoned. If possible the handler returns to
-// give_up(), so that the kernel restores what it has changed for the handler: the signal mask and the alternate stack.
+// Called by our signal handler. True if the fault is that of a guarded access, which is then abandoned. Where possible
+// the signal handler returns into give_up(), so that the kernel restores the signal mask and the alternate stack.
 bool end_access(siginfo_t* info, void* context) {
   Guard* const guard = innermost;
   if (guard == nullptr || is_sent(*info) || !guard->covers(*info)) return false;
@@ -162,7 +162,7 @@ bool end_access(siginfo_t* info, void* context) {
   interrupted->uc_mcontext.pc = reinterpret_cast<std::uint64_t>(give_up);
   return true;
 #else
-  // Takes only the part of the mask that the kernel has written.
+  // The kernel has written only the first octets of uc_sigmask, so only these are used.
   sigset_t mask;
   sigemptyset(&mask);
   std::memcpy(&mask, &interrupted->uc_sigmask, (NSIG - 1) / 8);

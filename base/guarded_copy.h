@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Copies to and from the program's registered memory. The memory may have been unmapped by the program meanwhile; then
-// the copy fails and the program does not crash. guarded_call() gives the same protection to other accesses.
+// Copies to and from the program's registered memory. If the program has unmapped the memory meanwhile, the copy fails
+// and the program does not crash. guarded_call() gives the same protection to other accesses.
 //
 // What guarded_copy() writes becomes visible in ascending order, the last octet last, and naturally aligned 8-octet
 // words become visible as a whole: programs spin on the last octet of an RDMA Write, or on a flag word.
-// guarded_copy_unordered() promises no order: it is memcpy of libc, which may store the last octets first. It is for
-// memory that nobody reads yet. It is four times as fast where another processor has read that memory before (the ring
-// of a shared-memory stream), since stores of whole cache lines need not fetch the lines first.
+// guarded_copy_unordered() promises no order: it uses memcpy of libc, which may store the last octets first. It is for
+// memory that nobody reads yet. Where another processor has read the memory before (the ring of a shared-memory
+// stream), it is four times as fast, since memcpy stores whole cache lines without fetching them first.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 namespace uiw {
 
 // False if one of the ranges could not be accessed (SIGSEGV or SIGBUS); then a part of the data may have been copied.
-// Before install_copy_guard() a bad range raises the signal as any copy does. Thread-safe.
+// Before install_copy_guard() such a range raises the signal as in any other copy. Thread-safe.
 bool guarded_copy(void* to, const void* from, std::size_t size);
 bool guarded_copy_unordered(void* to, const void* from, std::size_t size);
 
@@ -26,9 +26,9 @@ bool guarded_copy_unordered(void* to, const void* from, std::size_t size);
 // function was left by a jump at that access, so it must not own anything (locks, memory) at that point. Thread-safe.
 bool guarded_call(void (*function)(void*), void* argument, const void* memory, std::size_t size);
 
-// Installs our handler of SIGSEGV and SIGBUS in front of the program's; fault_signals.h says what happens to faults
-// that are not ours. The first call installs it, later calls do nothing. Thread-safe. Without the interposer, a program
-// that installs its own handler afterwards replaces ours and loses this protection.
+// Installs our handler of SIGSEGV and SIGBUS in front of the program's handlers; fault_signals.h says what happens to
+// faults of other code. The first call installs it, later calls do nothing. Thread-safe. Without the interposer, a
+// program that installs its own handler afterwards replaces ours and loses this protection.
 void install_copy_guard();
 
 }  // namespace uiw

@@ -22,15 +22,15 @@
 #define UIW_EXCLUDES(...) UIW_LOCK_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 
 // For a function that takes locks and returns with them held (ACQUIRE), or releases them (RELEASE). Without arguments,
-// in a class that is a lock or a guard: the lock is the object's own.
+// at a member of a class that is a lock or a guard, it means the object's own lock.
 #define UIW_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define UIW_TRY_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define UIW_RELEASE(...) UIW_LOCK_ATTRIBUTE(release_capability(__VA_ARGS__))
 
-// For a function that says that locks are held where the analysis cannot see it: see assume_held() of base/mutex.h.
+// For a function that tells the analysis that locks are held, where it cannot see that: assume_held() of base/mutex.h.
 #define UIW_ASSERT_CAPABILITY(...) UIW_LOCK_ATTRIBUTE(assert_capability(__VA_ARGS__))
 
-// For a function that returns a reference to this lock.
+// For a function that returns a reference to the lock `lock`.
 #define UIW_RETURN_CAPABILITY(lock) UIW_LOCK_ATTRIBUTE(lock_returned(lock))
 
 // For a function that the analysis cannot follow. A comment at the function says why.

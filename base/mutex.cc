@@ -5,8 +5,8 @@
 
 namespace uiw {
 
-// Tries to take the mutex, of which the caller has read the state `found`; this is not the state of a free mutex of
-// this fork generation. True if the mutex has become free meanwhile, or if its state is of an earlier generation.
+// Takes the mutex if it is free, or if its state has an earlier fork generation: the holder was then a thread of the
+// parent. `found` is the state that the caller has read last. False if another thread of this process holds the mutex.
 bool Mutex::try_slowly(unsigned found) {
   while ((found & ~(kTaken | kAwaited)) != free() || (found & kTaken) == 0) {
     if (state_.compare_exchange_weak(found, free() | kTaken, std::memory_order_acquire)) return true;
@@ -14,7 +14,7 @@ bool Mutex::try_slowly(unsigned found) {
   return false;
 }
 
-// Keeps errno, in which callers often have an error to return.
+// Keeps errno, since callers often return the error that errno contains.
 //
 // A thread that has waited cannot know whether others still wait, so it marks the mutex as awaited.
 void Mutex::lock_slowly() {

@@ -17,8 +17,8 @@ namespace detail {
 inline std::atomic<unsigned> forks{0};
 }
 
-// The number of forks that this process descends from. An object that stores it can tell whether it was created in this
-// process.
+// How many forks lie between this process and the one that has loaded the library. An object that stores this number
+// when it is created can later tell whether the current process has created it.
 inline unsigned fork_generation() { return detail::forks.load(std::memory_order_relaxed); }
 // To be called once in each child of a fork, before it takes a mutex.
 inline void count_fork() { detail::forks.fetch_add(1); }
@@ -26,10 +26,10 @@ inline void count_fork() { detail::forks.fetch_add(1); }
 // A mutex that the child of a fork can take even if another thread of the parent held it.
 //
 // The other thread does not exist in the child, so nobody would release the mutex there. So the state of a mutex
-// includes the fork generation of the process that took or created it last. In a process of a later generation the
-// mutex counts as free, although the data that it guards may be inconsistent. Tables that a child goes on using are
-// therefore locked over the fork instead (provider/verbs/fork.cc); this class is for objects that belong to the parent
-// and that a child can at most destroy.
+// includes the fork generation of the process that has last changed it. In a process of a later generation the mutex
+// counts as free, although the data that it guards may be inconsistent. Tables that a child goes on using are therefore
+// locked before a fork and unlocked after it (provider/verbs/fork.cc); this class is for objects that belong to the
+// parent and that a child can at most destroy.
 //
 // Each message takes about ten mutexes, nearly always uncontended, so lock() and unlock() are inline.
 class UIW_CAPABILITY("mutex") Mutex {
@@ -57,8 +57,8 @@ class UIW_CAPABILITY("mutex") Mutex {
     if ((state_.exchange(free(), std::memory_order_release) & kAwaited) != 0) wake_one();
     after_unlock();
   }
-  // In the child of a fork, before it takes the mutex: whether a thread of the parent held it, so that what it guards
-  // may be inconsistent.
+  // To be called in the child of a fork before it takes the mutex. True if a thread of the parent held the mutex at the
+  // fork, so that the data that the mutex guards may be inconsistent.
   bool left_taken() const {
     const unsigned state = state_.load(std::memory_order_relaxed);
     return (state & kTaken) != 0 && (state & ~(kTaken | kAwaited)) != free();
@@ -67,7 +67,7 @@ class UIW_CAPABILITY("mutex") Mutex {
  private:
   // The state: the fork generation, times four, and these two bits.
   static constexpr unsigned kTaken = 1;
-  static constexpr unsigned kAwaited = 2;  // and other threads may be waiting for it
+  static constexpr unsigned kAwaited = 2;  // set only with kTaken: other threads may be waiting
 
   static unsigned free() { return fork_generation() << 2; }
   bool try_slowly(unsigned found);
@@ -102,7 +102,7 @@ class UIW_CAPABILITY("mutex") Mutex {
   std::atomic<unsigned> state_{free()};
 };
 
-// The mutex of a table that is locked over a fork, so that the child can go on using it.
+// The mutex of a table that is locked before a fork and unlocked after it, so that the child can go on using the table.
 class UIW_CAPABILITY("mutex") TableMutex {
  public:
   void lock() UIW_ACQUIRE() { mutex_.lock(); }
@@ -126,7 +126,7 @@ class UIW_SCOPED_CAPABILITY LockGuard {
   Lock& mutex_;
 };
 
-// The same with those functions of std::unique_lock that are needed.
+// As std::unique_lock, with those of its functions that are needed, and with annotations.
 template <typename Lock>
 class UIW_SCOPED_CAPABILITY UniqueLock {
  public:

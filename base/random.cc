@@ -19,7 +19,7 @@ namespace uiw {
 bool fill_random(void* to, std::size_t size) {
   const auto wanted = static_cast<long>(size);
   if (::getrandom(to, size, GRND_NONBLOCK) == wanted) return true;
-  const DescriptorChange change;  // until the descriptor is closed
+  const DescriptorChange change;  // lasts until the descriptor is closed
   const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/dev/urandom", O_RDONLY | O_CLOEXEC));
   if (fd < 0) return false;
   const bool filled = ::syscall(SYS_read, fd, to, size) == wanted;
@@ -30,7 +30,7 @@ bool fill_random(void* to, std::size_t size) {
 std::uint64_t secret_number() {
   std::uint64_t number = 0;
   if (fill_random(&number, sizeof number)) return number;
-  // libc takes its stack canary and pointer guard from these octets, so they are mixed and not returned as they are.
+  // libc takes its stack canary and pointer guard from the octets of AT_RANDOM, so they are mixed before use.
   std::array<std::uint64_t, 2> given{};
   if (const auto* octets = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)); octets != nullptr) {
     std::memcpy(given.data(), octets, sizeof given);

@@ -7,12 +7,12 @@
 
 namespace uiw {
 
-// Up to 256 octets. False where the kernel gives none now: a filter of system calls (seccomp) refuses getrandom(2), and
-// there is no /dev/urandom.
+// Writes up to 256 random octets. False if the kernel gives none now, for example if a filter of system calls (seccomp)
+// refuses getrandom(2) and /dev/urandom cannot be opened.
 bool fill_random(void* to, std::size_t size);
 
-// A number that others cannot guess. Where fill_random() fails, it is derived from AT_RANDOM, which the kernel gives to
-// each process at its start, also where all system calls are filtered.
+// A number that others cannot guess. If fill_random() fails, the number is derived from the 16 random octets that the
+// kernel gives to each process at its start (AT_RANDOM of getauxval(3)); reading these needs no system call.
 std::uint64_t secret_number();
 
 }  // namespace uiw

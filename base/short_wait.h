@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Backoff for a thread that polls until another thread finishes something short, or until the system has memory. The
-// first turns spin, the next ones yield, and all later ones sleep: if a thread with a real-time policy only yielded, it
-// could keep the thread for which it waits, of lower priority, off the processor for ever.
+// first calls of turn() return at once, the next ones yield, and all later ones sleep. If a thread with a real-time
+// policy only yielded, it could for ever keep the thread for which it waits, of lower priority, off the processor.
 #pragma once
 
 #include <sched.h>

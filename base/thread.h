@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Starts a thread of the library. It has a name, blocks the program's signals, runs on every processor that the process
-// may use, and runs no code of the program.
+// Starts a thread of the library. The thread has a name, blocks all signals but those of its own faults, runs on every
+// processor that the process may use, and runs no code of the program.
 #pragma once
 
 #include <pthread.h>
@@ -14,15 +14,15 @@
 
 namespace uiw {
 
-// `name` has at most 15 characters. Signals for faults of the thread itself are not blocked, since the copy guard needs
-// them. False if the system allows no more threads.
+// `name` has at most 15 characters. Signals for faults of the thread itself are not blocked, since the copy guard
+// (guarded_copy.h) needs them. False if the system allows no more threads.
 inline bool start_service_thread(std::thread& thread, const char* name, std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   bool started = true;
   try {
-    // The new thread itself unblocks the signals for faults: in the caller, a pending one must stay blocked.
+    // The new thread unblocks the signals for faults: in the calling thread, a pending signal must stay blocked.
     thread = std::thread([body = std::move(body)] {
       sigset_t faults;
       sigemptyset(&faults);

@@ -15,8 +15,8 @@ constexpr std::uint32_t index_of(Stag stag) { return static_cast<std::uint32_t>(
 
 }  // namespace
 
-// Ends the binding, if there is one, and waits for accesses in progress; each lasts no longer than the copy of one
-// segment.
+// Ends the binding, if there is one, and waits for accesses through it that are in progress; each of them lasts no
+// longer than the copy of one segment.
 void StagTable::unbind(Slot& window, const void* domain) {
   if (window.word.load(std::memory_order_relaxed) == 0) return;
   window.word.store(0, std::memory_order_seq_cst);
@@ -69,8 +69,8 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   return WindowError::none;
 }
 
-// Verbs draft sections 7.8 and 7.10.6.3. Work requests do not invalidate regions: verbs have no work request that would
-// make a region valid again, only ibv_dereg_mr() and ibv_rereg_mr(), which do not need the region to be invalid.
+// Verbs draft sections 7.8 and 7.10.6.3. A work request does not invalidate a region, since verbs have no work request
+// that makes a region valid again.
 WindowError StagTable::invalidate(Stag stag, const void* domain, const void* stream) {
   const LockGuard lock(mutex_);
   Slot* found = slot(stag);

@@ -9,7 +9,8 @@ namespace uiw::ddp {
 
 namespace {
 
-// One step of splitmix64, which starts from the secret: keys need to be unpredictable but not cryptographically strong.
+// One step of the generator splitmix64, which starts from the secret: keys must be hard to predict, but need not be
+// cryptographically strong.
 std::uint64_t mix(std::uint64_t& state) {
   state += 0x9E3779B97F4A7C15ULL;
   std::uint64_t z = state;
@@ -97,7 +98,7 @@ std::uint32_t StagTable::new_stag(std::uint32_t dense) {
   return scatter(dense) << 8 | slot.key;
 }
 
-// The next registration number, shifted to its bits of the word. It skips 0, which means none.
+// The next registration number of the slot, shifted to its bits of the word. 0 is skipped: it is Registration::none.
 std::uint64_t StagTable::next_registration(Slot& slot) {
   slot.registrations = slot.registrations == kMaxRegistration ? 1 : slot.registrations + 1;
   return std::uint64_t{slot.registrations} << kRegistrationShift;

@@ -45,7 +45,7 @@ enum Right : std::uint32_t {
   kBindWindows = 32,
   kZeroBased = 64,  // windows cannot be bound to it (Verbs draft figure 19)
   kOnDemand = 128,  // its memory need not be mapped yet
-  kNull = 256,      // a null region: `memory` has zeros for the longest message; octets that are written are discarded
+  kNull = 256,      // null region: reads get zeros, of which `memory` has enough for any message; writes are discarded
 };
 
 // A range of registered memory. `base` is the tagged offset of its first octet: its address, 0 for zero-based
@@ -60,8 +60,8 @@ struct Region {
 
 enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_associated, rights };
 
-// The number of one registration or translation of an STag; `none` matches no region. It has 29 bits, so it repeats
-// only after 2^29 registrations of one slot.
+// The number of one registration or translation of an STag; `none` matches no region. The number has 29 bits, so it
+// repeats only after 2^29 registrations of one slot.
 enum class Registration : std::uint32_t { none = 0 };
 
 // What an STag named when it was looked up: its slot in the table, and the registration at that time.
@@ -79,7 +79,8 @@ struct Access {
 inline std::byte discarded_octet;
 inline std::byte* const discarded = &discarded_octet;
 
-// An access in progress. Its memory may be used while this object lives, also if the STag names a window.
+// An access in progress. Its memory may be used while this object lives, also if the STag names a window; the memory of
+// a region may be used only in the ReadSection of the look-up.
 class Hold {
  public:
   Hold() = default;
@@ -95,7 +96,7 @@ class Hold {
   }
   std::byte* memory() const { return access_.memory; }
   AccessError error() const { return access_.error; }
-  // True if the access goes through a window: after this object ends, nothing may refer to the memory.
+  // True if the access goes through a window. After this object has been destroyed, nothing may refer to the memory.
   bool counted() const { return holders_ != nullptr; }
 
  private:
@@ -145,11 +146,11 @@ class StagTable {
   StagTable(const StagTable&) = delete;
   StagTable& operator=(const StagTable&) = delete;
 
-  // Adds a region. Nothing if the table is full, base + length wraps, or there is no memory. The region's memory must
-  // remain live until the STag is retired and a grace period has passed.
+  // Adds a region. Returns no value if the table is full, base + length wraps, or there is no memory. The region's
+  // memory must remain live until the STag is retired and a grace period has passed.
   std::optional<Stag> add(const Region& region);
 
-  // From here on find() returns nothing for this STag. False if there is no such STag, or windows are bound to the
+  // From here on find() refuses this STag (invalid_stag). False if there is no such STag, or windows are bound to the
   // region.
   bool retire(Stag stag);
   // To be called after retire() and a grace period: the slot may be used again.
@@ -186,31 +187,33 @@ class StagTable {
   Access find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
               std::uint32_t rights) const;
 
-  // A copy of the region or bound window that the STag names; nothing if there is none.
+  // A copy of the region or bound window that the STag names; no value if there is none.
   std::optional<Region> region(Stag stag) const;
 
-  // Adds a window that is not bound. Nothing if the table is full or there is no memory.
+  // Adds a window that is not bound. Returns no value if the table is full or there is no memory.
   std::optional<Stag> add_window(const void* domain, WindowType type);
   // Removes a window, bound or not; the key of `stag` does not matter.
   void remove_window(Stag stag);
-  // An STag with a new key for the next bind of a window of type 1. A peer that knows the last key cannot guess it.
+  // An STag with a new key for the next bind of a window of type 1. A peer that knows the last key cannot compute the
+  // new one.
   Stag next_key(Stag window);
-  // Called for work requests of a stream. When they return, no access through an earlier binding is in progress.
+  // Called for work requests of a stream. When bind() or invalidate() returns, no access through an earlier binding is
+  // in progress.
   WindowError bind(const Binding& binding, const void* domain, const void* stream);
   WindowError invalidate(Stag stag, const void* domain, const void* stream);
   // Ends all bindings of type 2 of a stream that ends.
   void release_stream(const void* domain, const void* stream);
-  // Hold the table's lock over a fork.
+  // Take the table's lock before a fork, and release it afterwards in parent and child.
   void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
   void unlock_after_fork() UIW_RELEASE(mutex_) { mutex_.unlock(); }
-  // In the child of a fork: clears the counts of accesses by the parent's other threads,
-  // which do not exist here.
+  // To be called in the child of a fork: clears the counts of accesses by the parent's other threads, which do not
+  // exist in the child.
   void forget_holders() UIW_REQUIRES(mutex_);
 
  private:
   static constexpr std::uint32_t kChunk = 1024;
-  // The word of a slot: the STag, these bits, and above them the number of the registration. It is 0 while the slot is
-  // not valid.
+  // The word of a slot: the STag, these bits, and above them the number of the registration. The word is 0 while the
+  // slot has no region or bound window in the Valid state.
   static constexpr std::uint64_t kValid = std::uint64_t{1} << 32;
   static constexpr std::uint64_t kWindow = std::uint64_t{1} << 33;
   static constexpr std::uint64_t kSecond = std::uint64_t{1} << 34;  // Slot::regions[1] is in use, not [0]
@@ -222,7 +225,7 @@ class StagTable {
   struct Slot {
     std::atomic<std::uint64_t> word{0};
     mutable std::atomic<std::uint32_t> holders{0};  // window: accesses in progress
-    // All other members change under the lock. Slot::regions[i] changes only while `word` does not select it.
+    // All other members change only under the lock. An entry of `regions` changes only while `word` does not select it.
     std::uint32_t link = 0;  // region: how many windows are bound to it; bound window: the slot number of its region
     std::array<Region, 2> regions;    // a window uses only the first one
     std::uint32_t registrations = 0;  // the number of the last registration
@@ -233,7 +236,7 @@ class StagTable {
     Region& region() { return regions[(word.load(std::memory_order_relaxed) & kSecond) != 0 ? 1 : 0]; }
   };
 
-  // The word of a valid region or window with this STag.
+  // The part kName of the word of a valid region or window with this STag.
   static constexpr std::uint64_t name_of_region(Stag stag) { return kValid | static_cast<std::uint32_t>(stag); }
   static constexpr std::uint64_t name_of_window(Stag stag) { return kWindow | name_of_region(stag); }
   static constexpr std::uint32_t registration_in(std::uint64_t word) {
@@ -264,7 +267,7 @@ class StagTable {
   std::vector<std::uint32_t> free_ UIW_GUARDED_BY(mutex_);
 };
 
-// Remembers the slot number of the STag that was used last: a program names the same memory again and again. Not
+// Remembers the slot number of the STag that was used last, since programs use the same memory again and again. Not
 // thread-safe.
 class KnownSlot {
  public:
@@ -278,11 +281,11 @@ class KnownSlot {
 
  private:
   Stag stag_{0};
-  std::uint32_t slot_ = ~std::uint32_t{0};  // of STag 0, which does not exist: beyond the table
+  std::uint32_t slot_ = ~std::uint32_t{0};  // STag 0 does not exist: a number beyond the table
 };
 
-// Who accesses memory: a stream of a protection domain, or whoever posts work there. A value; the table must remain
-// live.
+// Accesses registered memory for a stream or a poster of work requests, with the rights of its protection domain. A
+// value; the table must remain live.
 class Accessor {
  public:
   // `domain` and `stream` are opaque. `stream` owns the windows of type 2 that are bound through this object.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The functions of UiwKernelAbi (entry.h), which the interposer calls. Each catches std::bad_alloc, and nothing else,
-// so that the unwinding of a cancelled thread passes.
+// The functions of UiwKernelAbi (entry.h), which the interposer calls. They catch std::bad_alloc where memory may run
+// out, and nothing else: pthread_cancel unwinds the thread by an exception, which must not be caught.
 #include "kernel-abi/interposer/entry.h"
 
 #include <fcntl.h>
@@ -59,7 +59,7 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
     // libibverbs expects a character device; every container has this one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
     if (fd < 0) {
-      DescriptorChange().take(fd, "a device");  // reports the reason
+      DescriptorChange().take(fd, "a device");  // reports it if descriptors have run out
       return -errno;
     }
     static std::atomic<std::uint64_t> opened{0};
@@ -102,7 +102,7 @@ int abi_control(std::uint64_t object, int fd, void* argument) {
   return kind_of(object) == UIW_OBJECT_UVERBS ? control_uverbs(fd, argument) : -ENOTTY;
 }
 
-// The open file of a device that a descriptor of this process refers to, for contexts that share it.
+// The open file of a uverbs node that the descriptor refers to, for contexts that share one (device_file.h).
 provider::DeviceFile device_file(int fd) {
   const std::uint64_t object = g_host.load()->lookup(fd);
   return kind_of(object) == UIW_OBJECT_UVERBS ? object : provider::kNoDeviceFile;
@@ -126,7 +126,7 @@ void abi_child_waits() {
 }
 
 // Whether a read that a signal handler has interrupted is restarted. Which handler has run is unknown, so the read is
-// restarted only if all have SA_RESTART.
+// restarted only if all handlers have SA_RESTART.
 bool handlers_restart() {
   for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     struct sigaction action {};
@@ -138,7 +138,7 @@ bool handlers_restart() {
 }
 
 long abi_read_event(int fd, void* to, std::size_t size) {
-  ::pthread_testcancel();  // as read() does, even if there is an event
+  ::pthread_testcancel();  // read() is a cancellation point, too, even if it need not wait
   for (;;) {
     const ssize_t n = provider::read_completion_event(fd, to, size);
     if (n != -EINTR || !handlers_restart()) return n;

@@ -16,7 +16,7 @@ using FpduBuffer = std::unique_ptr<std::byte[]>;  // kFpduBufferSize octets
 
 // A spare buffer of the calling thread, or a new one; null if there is no memory.
 FpduBuffer take_fpdu_buffer();
-// Any thread may give back what another has taken.
+// Any thread may give back a buffer that another thread has taken.
 void give_back_fpdu_buffer(FpduBuffer buffer);
 
 // Sets whether the calling thread keeps spare buffers: one for a stream that receives, and one for a stream that sends.

@@ -17,7 +17,7 @@ namespace uiw::mpa {
 class FpduRemainder {
  public:
   bool empty() const { return at_ == size_; }
-  // The octets that are still to be sent; valid until the next call of a member that is not const.
+  // The octets that are still to be sent; valid until the next call of a member function that is not const.
   Octets octets() const { return {memory_.get() + at_, size_ - at_}; }
   void take(std::size_t octets) { at_ += octets; }
   void clear() {
@@ -27,9 +27,8 @@ class FpduRemainder {
     capacity_ = 0;
   }
 
-  // Room for `size` octets, not more than those of the largest FPDU; after filling it the caller calls keep(). If
-  // memory has to be allocated, it is at least `wanted` octets, so that later remainders fit. Null if there is no
-  // memory.
+  // Returns room for `size` octets, at most kFpduBufferSize; the caller fills the room and then calls keep(). If memory
+  // has to be allocated, it gets at least `wanted` octets, so that later remainders fit. Null if there is no memory.
   std::byte* provide(std::size_t size, std::size_t wanted) {
     if (capacity_ < size) {
       const bool small = std::max(size, wanted) <= kMostKept;

@@ -8,7 +8,7 @@
 
 namespace uiw::mpa {
 
-// Adds the next `size` octets of the batch's own memory; adjacent ones share a vector.
+// Adds the next `size` octets of the batch's own memory; octets that are adjacent in memory share a vector.
 void Batch::add_own(std::size_t size) {
   std::byte* start = end();
   used_ += size;

@@ -30,8 +30,8 @@ struct MemorySegment {
 
 class Batch {
  public:
-  // The octets that one sendmsg sends; more are not faster. If the payload is copied to the batch first (`copies`), a
-  // batch of this size would not stay in the cache until it is sent, so the limit is half of it.
+  // The most octets that one sendmsg sends; larger calls are not faster. If the payload is copied to the batch first
+  // (`copies`), a batch of kMaxBytes would not stay in the cache until it is sent, so its limit is half of that.
   static constexpr std::size_t kMaxBytes = 1024 * 1024;
   static constexpr std::size_t limit(bool copies) { return copies ? kMaxBytes / 2 : kMaxBytes; }
   static constexpr std::size_t kMaxFpdus = 256;
@@ -47,7 +47,7 @@ class Batch {
   std::size_t fpdu_bytes(std::size_t i) const { return fpdu_bytes_[i]; }
   std::span<iovec> vectors() { return {iov_.data(), iov_count_}; }
 
-  // Drops octets at the beginning of the first FPDU, fewer than it has, since an earlier sendmsg has sent them.
+  // Drops the first `octets` octets, fewer than the first FPDU has, since an earlier sendmsg has sent them.
   void skip(std::size_t octets);
 
   // Copies the octets [from, to) of the batch, counted over all vectors. False if payload memory is no longer
@@ -94,8 +94,8 @@ class Framer {
   void start(bool crc, bool markers = false) { crc_ = crc, markers_ = markers; }
   // Whether all payload is copied to the batch.
   bool copies() const { return crc_ || markers_; }
-  // TCP has accepted the first `octets` of a batch, and the next batch begins behind them: with the rest of an FPDU, or
-  // with the next FPDU. The positions of its markers depend on this.
+  // To be called when TCP has accepted the first `octets` octets of a batch. The next batch begins behind them, with
+  // the rest of an FPDU or with the next FPDU; the positions of its markers depend on this.
   void sent(std::size_t octets) {
     if (markers_) position_ = (position_ + octets) % kMarkerSpacing;
   }
@@ -107,7 +107,7 @@ class Framer {
 
  private:
   bool crc_ = true, markers_ = false;
-  std::size_t position_ = 0;  // of the next octet that is sent (mpa/markers.h)
+  std::size_t position_ = 0;  // position of the next octet to be sent (mpa/markers.h)
 };
 
 }  // namespace uiw::mpa

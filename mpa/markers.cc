@@ -10,8 +10,8 @@ namespace uiw::mpa {
 namespace {
 
 // A marker is two reserved octets, zero when sent and ignored when received, and FPDUPTR: the number of octets from the
-// first one of the ULPDU_Length field to the first one of the marker. Its two low bits are taken as zero, whatever is
-// received.
+// first one of the ULPDU_Length field to the first one of the marker. The two low bits of a received FPDUPTR are
+// ignored.
 void encode_marker(std::byte* to, std::uint16_t pointer) {
   store_be<std::uint16_t>(to, 0);
   store_be<std::uint16_t>(to + 2, pointer);

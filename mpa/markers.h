@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Markers (RFC 5044 section 4.3): with them a receiver finds the start of an FPDU in a TCP stream of which parts are
-// missing. A marker stands at every kMarkerSpacing octets of the stream, markers included, and tells its distance from
-// the ULPDU_Length field of its FPDU; a marker between two FPDUs belongs to the second one, in front of its
-// ULPDU_Length field. Each direction of a stream has them if its receiver has asked for them.
+// missing. A marker stands at every kMarkerSpacing octets of the stream, markers included, and contains its distance
+// from the ULPDU_Length field of its FPDU. A marker between two FPDUs belongs to the second FPDU and precedes its
+// ULPDU_Length field. Each direction of a stream has markers if its receiver has asked for them.
 //
-// A position is the number of octets of full operation that precede an octet in its direction; only its remainder
-// modulo kMarkerSpacing counts. FPDUs begin at multiples of four, so no marker divides a field of MPA.
+// The position of an octet is the number of octets before it in its direction of the stream, from the start of full
+// operation on; only its remainder modulo kMarkerSpacing matters. FPDUs begin at multiples of four, so no marker
+// divides a field of MPA.
 //
-// No I/O; no errors but that of remove_markers(). Thread-safe where the memory is the caller's alone.
+// No I/O; no errors but that of remove_markers(). Thread-safe if no other thread uses the memory that is passed.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ namespace uiw::mpa {
 constexpr std::size_t kMarkerSpacing = 512;
 constexpr std::size_t kMarkerSize = 4;
 
-// The offset of ULPDU_Length in an FPDU at `position`: behind a marker, or 0.
+// The offset of ULPDU_Length in an FPDU at `position`: behind a marker if the FPDU begins with one, else 0.
 constexpr std::size_t length_offset(std::size_t position) { return position % kMarkerSpacing == 0 ? kMarkerSize : 0; }
 
 // Octets on the wire of an FPDU at `position` that has `size` octets without markers.
@@ -45,8 +46,8 @@ constexpr std::size_t marked_mulpdu(std::size_t emss) {
 // the FPDU fills `marked`. The caller computes the CRC afterwards, since it covers the markers (RFC 5044 section 4.4).
 void insert_markers(MutableOctets marked, std::size_t size, std::size_t position);
 
-// Removes the markers of a whole FPDU; it is then at the beginning of `marked`. False if a marker does not point to the
-// ULPDU_Length field; the two low bits of the pointer are ignored.
+// Removes the markers of a whole FPDU; the FPDU without them is then at the beginning of `marked`. False if a marker
+// does not point to the ULPDU_Length field; the two low bits of the pointer are ignored.
 bool remove_markers(MutableOctets marked, std::size_t position);
 
 }  // namespace uiw::mpa

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The octets of MPA: start-up frames (RFC 5044 section 7.1; enhanced header RFC 6581 section 9) and FPDUs (RFC 5044
-// section 4.1). Encoding and decoding stand side by side. Decoders return nothing for octets that are too short or
-// wrong; nothing here allocates or throws.
+// section 4.1). Encoding and decoding stand side by side. Decoders return no value for octets that are too short or
+// invalid; no function here allocates or throws.
 #pragma once
 
 #include <algorithm>
@@ -34,15 +34,15 @@ struct StartupHeader {
   bool crc = false;         // C: the sender of this frame wants CRCs
   bool rejected = false;    // R: reply only
   bool enhanced = false;    // S: the private data starts with the enhanced header (RFC 6581)
-  bool long_fpdus = false;  // request: the sender accepts FPDUs longer than a TCP segment; reply: both do
+  bool long_fpdus = false;  // request: the sender accepts FPDUs longer than a TCP segment; reply: both ends do
   std::uint8_t revision = 2;
   std::uint16_t pd_length = 0;  // octets that follow, including the enhanced header
 
   bool operator==(const StartupHeader&) const = default;
 };
 
-// A reserved flag with which siw offers to accept FPDUs that are longer than a TCP segment (its parameter try_gso). The
-// reply has it only if the request had it, and no request of uiw has it.
+// A reserved flag with which siw offers to accept FPDUs that are longer than a TCP segment (its parameter try_gso). A
+// reply has the flag only if the request had it, and no request of uiw has it.
 constexpr std::uint8_t kLongFpdusFlag = 0x08;
 
 inline void encode(const StartupHeader& header, std::byte* to) {
@@ -54,8 +54,8 @@ inline void encode(const StartupHeader& header, std::byte* to) {
   store_be<std::uint16_t>(to + 18, header.pd_length);
 }
 
-// Nothing for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. Reserved flags are
-// ignored (RFC 5044 section 7.1.1).
+// Returns no value for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. Reserved
+// flags are ignored (RFC 5044 section 7.1.1).
 inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   if (from.size() < kStartupHeaderSize) return std::nullopt;
   StartupHeader header;
@@ -79,15 +79,16 @@ inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   return header;
 }
 
-// RFC 6581 section 9: if S is set, the private data of a frame of revision 2 begins with this header.
+// The enhanced header (RFC 6581 section 9). If S is set, the private data of a frame of revision 2 begins with this
+// header. Its IRD and ORD have 14 bits.
 constexpr unsigned kMaxReadDepth = 0x3FFE;
 constexpr unsigned kReadDepthNotNegotiated = 0x3FFF;
 
 struct EnhancedHeader {
   bool peer_to_peer = false;  // A: a ready-to-receive message follows the reply
   bool rtr_fulpdu = false;    // B: that message may be an FPDU with an empty ULPDU
-  bool rtr_write = false;     // C: or a zero-length RDMA Write
-  bool rtr_read = false;      // D: or a zero-length RDMA Read
+  bool rtr_write = false;     // C: that message may be a zero-length RDMA Write
+  bool rtr_read = false;      // D: that message may be a zero-length RDMA Read
   std::uint16_t ird = kReadDepthNotNegotiated;
   std::uint16_t ord = kReadDepthNotNegotiated;
 
@@ -119,7 +120,7 @@ inline std::optional<EnhancedHeader> decode_enhanced_header(Octets from) {
 
 constexpr std::size_t kFpduLengthSize = 2;
 constexpr std::size_t kCrcSize = 4;
-constexpr std::size_t kMaxUlpdu = 0xFFFF;  // the longest that ULPDU_Length can say, which a receiver accepts
+constexpr std::size_t kMaxUlpdu = 0xFFFF;  // the largest ULPDU_Length; a receiver accepts up to this length
 // The range of MULPDU, the largest ULPDU that is sent (RFC 5044 section 3).
 constexpr std::size_t kMinMulpdu = 128, kMaxMulpdu = 64'768;
 
@@ -134,9 +135,9 @@ constexpr std::size_t mulpdu(std::size_t emss) {
   return emss < kMinMulpdu + 8 ? kMinMulpdu : std::min(emss - (6 + emss % 4), kMaxMulpdu);
 }
 
-// The largest ULPDU towards a peer that accepts FPDUs longer than a TCP segment, if this end reads the payload itself,
-// for the CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the usual sizes
-// of messages fill their segments. If only the kernel copies the payload, kMaxMulpdu is faster.
+// The largest ULPDU that is sent to a peer that accepts FPDUs longer than a TCP segment, if this end reads the payload
+// itself, for the CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the
+// usual sizes of messages fill whole DDP segments. If only the kernel copies the payload, kMaxMulpdu is faster.
 constexpr std::size_t kCachedMulpdu = 32 * 1024 + 18;
 
 // The codes of a Terminate with layer LLP and type MPA (RFC 5044 section 8, RFC 6581 section 8).

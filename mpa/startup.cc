@@ -24,11 +24,11 @@ std::vector<std::byte> frame(StartupHeader header, const EnhancedHeader* enhance
   return octets;
 }
 
-// The Read that is the ready-to-receive message is outstanding like any other, so it takes an ORD of at least 1.
+// An RDMA Read as ready-to-receive message counts as outstanding like any other, so it needs an ORD of at least 1.
 bool offers_read_as_rtr(const Proposal& own) { return own.read_as_rtr && own.ord > 0; }
 
-// What is known of the peer's kind after start-up: a ready-to-receive message may carry a hello (rdmap::kHello), except
-// an empty FPDU, which cannot.
+// What is known of the peer's kind after start-up. An RDMA Write or Read as ready-to-receive message can say that the
+// sender is uiw (rdmap::kHello); an empty FPDU cannot, so the peer then counts as `other`.
 PeerKind peer_after(ReadyToReceive rtr) {
   return rtr == ReadyToReceive::write || rtr == ReadyToReceive::read ? PeerKind::not_known : PeerKind::other;
 }
@@ -106,8 +106,8 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
     } else if (enhanced.rtr_fulpdu) {
       agreement.rtr = ReadyToReceive::fulpdu;
     } else {
-      reply.peer_to_peer = false;  // the request offers no ready-to-receive message that suits: client-server mode, the
-                                   // initiator sends first
+      reply.peer_to_peer = false;  // no ready-to-receive message of the request suits: client-server mode is used, in
+                                   // which the initiator sends first
     }
     reply.rtr_write = agreement.rtr == ReadyToReceive::write;
     reply.rtr_read = agreement.rtr == ReadyToReceive::read;
@@ -147,7 +147,7 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
   agreement.ord = own.ord;
   agreement.rtr = ReadyToReceive::none;
   if (!header.enhanced || header.revision < 2) return StartupError::none;
-  // The responder knows our IRD, and its ORD must not exceed it.
+  // The responder knows our IRD, and its ORD must not exceed our IRD.
   if (enhanced.ord != kReadDepthNotNegotiated && enhanced.ord > own.ird) return StartupError::too_many_reads;
   if (enhanced.ird != kReadDepthNotNegotiated) agreement.ord = std::min<unsigned>(own.ord, enhanced.ird);
   if (enhanced.peer_to_peer) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Connection start-up (RFC 5044 section 7.1, RFC 6581): what the request and reply frames say, and what the two sides
-// agree on. Frames in, frames out: the caller reads and writes the octets and keeps the deadline. Functions without
-// state, so thread-safe; they throw std::bad_alloc.
+// agree on. The functions make and read frames; the caller sends and receives the octets and keeps the deadline. The
+// functions have no state, so they are thread-safe; they throw std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -29,19 +29,19 @@ struct Proposal {
   bool read_as_rtr = true;
 };
 
-// What the peer is: uiw has extensions of iWARP that only another uiw may see. The start-up frames cannot tell, since
-// all their free bits are reserved; the first messages do (rdmap::kHello).
+// Whether the peer is uiw, too: uiw has extensions of iWARP that it uses only towards another uiw. The start-up frames
+// cannot say this, since all their unused bits are reserved; the first messages do (rdmap::kHello).
 enum class PeerKind : std::uint8_t { other, not_known, uiw };
 
-// What the two frames agree on.
+// What the two ends have negotiated by their frames.
 struct Agreement {
   bool crc = true;
   unsigned revision = 2;
   unsigned ird = 0;  // RDMA Reads of the peer that this side must accept at a time
   unsigned ord = 0;  // RDMA Reads that this side may have outstanding
   // Initiator: which message to send first. Responder: which message to wait for before it sends. In any case the
-  // responder must not send before the first FPDU of the initiator has arrived (RFC 5044 section 7.1.2); `none` means
-  // that any FPDU will do.
+  // responder must not send before the first FPDU of the initiator has arrived (RFC 5044 section 7.1.2); with `none`,
+  // that may be any FPDU.
   ReadyToReceive rtr = ReadyToReceive::none;
   PeerKind peer = PeerKind::other;
   // The peer has asked to be sent FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD NOT

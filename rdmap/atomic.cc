@@ -10,7 +10,8 @@ namespace {
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 static_assert(__atomic_always_lock_free(sizeof(std::uint64_t), nullptr));
 
-// Uses compiler builtins, since the member functions of std::atomic_ref would not have the attribute UIW_AS_BY_DMA.
+// UIW_AS_BY_DMA excludes a function from ThreadSanitizer. The member functions of std::atomic_ref lack this attribute,
+// so the functions below use compiler builtins.
 UIW_AS_BY_DMA bool exchange(std::uint64_t* target, std::uint64_t& expected, std::uint64_t desired) {
   return __atomic_compare_exchange_n(target, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }

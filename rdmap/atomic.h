@@ -14,7 +14,8 @@ namespace uiw::rdmap {
 // Adds two numbers field by field. Each bit of `mask` marks the highest bit of a field, whose carry is dropped; mask 0
 // makes one field of 64 bits (RFC 7306 section 5.1.1).
 constexpr std::uint64_t add_fields(std::uint64_t original, std::uint64_t add, std::uint64_t mask) {
-  // Without their highest bits the fields are added without carry into the next field; XOR then adds the highest bits.
+  // With the highest bit of each field cleared, the sum cannot carry from one field into the next. XOR then adds the
+  // highest bits, and drops their carry.
   return ((original & ~mask) + (add & ~mask)) ^ ((original ^ add) & mask);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the two ends of a connection have agreed on, as this end keeps it. Computed once, when a queue pair gets its
-// connection, from the frames of start-up (mpa::Agreement), the settings and the attributes of the queue pair; it does
-// not change. What is found out later, such as the kind of the peer (SharedReads::peer), is not part of it.
+// The rules of one connection, on which its two ends have agreed. They are computed once, when a queue pair gets its
+// connection, from the start-up frames (mpa::Agreement), the settings and the attributes of the queue pair, and do not
+// change. Facts that are learnt later, such as the kind of the peer (SharedReads::peer), are not part of the rules.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace uiw::rdmap {
 
-// When Sends and Writes complete: when TCP has taken the last octet (RFC 5040 section 5.5), or when the peer has placed
-// them, as on InfiniBand.
+// When Sends and Writes complete. `local`: when TCP has taken the last octet (RFC 5040 section 5.5). `remote`: when the
+// peer has placed the message, as on InfiniBand.
 enum class Completion : std::uint8_t { local, remote };
 
 struct ConnectionRules {
   bool initiator = true;  // this end sends the first frame of start-up
   // A manual connection: the program has connected the queue pair itself, with ibv_modify_qp and without rdma_cm. Both
-  // ends are uiw and keep to the rules of InfiniBand: if the peer goes away, the program learns of it only when work
+  // ends are uiw and follow the rules of InfiniBand: if the peer goes away, the program learns of that only when work
   // that it has posted fails.
   bool manual = false;
   bool reliable = true;  // IBV_QPT_RC; on IBV_QPT_UC a message is lost if no receive is posted for it
@@ -28,40 +28,44 @@ struct ConnectionRules {
   // ---- FPDUs ----
   unsigned revision = 2;  // of MPA
   bool crc = true;
-  bool marks = false;          // this end puts markers into what it sends
-  bool marked = false;         // what it receives has markers
-  bool shared_octets = false;  // octets may come from memory that the peer can change
-  // The largest ULPDU to send, in octets; the second value counts once the peer is known to be uiw.
+  bool marks = false;          // this end puts markers into the FPDUs that it sends
+  bool marked = false;         // the FPDUs that this end receives have markers
+  bool shared_octets = false;  // this end may parse octets in shared memory, which the peer can still change
+  // The largest ULPDU to send, in octets; `mulpdu_to_uiw` applies once the peer is known to be uiw.
   std::size_t mulpdu = 1440, mulpdu_to_uiw = 1440;
 
   // ---- The first messages ----
   // The ready-to-receive message (RFC 6581 section 9), which the initiator sends.
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-  bool hello = false;                         // that message says that this end is uiw
-  mpa::PeerKind peer = mpa::PeerKind::other;  // as start-up has shown it
+  bool hello = false;                         // the ready-to-receive message says that this end is uiw (kHello)
+  mpa::PeerKind peer = mpa::PeerKind::other;  // the kind of the peer, as far as start-up has shown it
 
   // ---- Requests and completions ----
-  // How many RDMA Reads and atomic operations may be outstanding, from this end and from the peer, as the program sees
-  // it. The program may lower ORD.
+  // How many RDMA Reads and atomic operations this end (ORD) and the peer (IRD) may have outstanding, as reported to
+  // the program. The program may lower ORD.
   std::uint32_t ord = 0, ird = 0;
-  // As `ord` and `ird`, plus requests of uiw's own (probes): what start-up has negotiated, and the room of SharedReads.
+  // `ord` and `ird` plus the requests that uiw adds itself (probes, which are RDMA Reads of no octets): the values that
+  // start-up has negotiated. SharedReads has room for so many requests.
   std::uint32_t requests_out = 0, requests_in = 0;
-  // `remote` only counts if the peer answers requests; otherwise Sends and Writes complete by the local rule.
+  // `remote` has an effect only if the peer accepts RDMA Reads, since their answers show what the peer has placed; see
+  // remote(). Otherwise Sends and Writes complete as with `local`.
   Completion completion = Completion::local;
 
   mpa::ReadyToReceive rtr_to_send() const { return initiator ? rtr : mpa::ReadyToReceive::none; }
   mpa::ReadyToReceive rtr_to_come() const { return initiator ? mpa::ReadyToReceive::none : rtr; }
-  // Whether a responder has to wait for the first message of its peer, since nothing else shows that it may send.
+  // Whether this end is a responder that must not send before the initiator's first message, whatever that is, since
+  // the two ends have agreed on no ready-to-receive message (RFC 5044 section 7.1.2).
   bool waits_for_any_message() const { return !initiator && !manual && rtr == mpa::ReadyToReceive::none; }
   // Whether this end copies all payload that it sends.
   bool copies() const { return crc || marks; }
   bool remote() const { return completion == Completion::remote && requests_out > 0; }
-  // When the two ends send progress reports and RNR reports.
+  // When the two ends, if both are uiw, tell each other how much work they have placed (rdmap_format.h).
   Reports reports() const { return manual ? Reports::always : Reports::on_request; }
-  // Whether work that cannot be sent ends the connection with a Terminate. On InfiniBand the peer does not learn of it.
+  // Whether work that cannot be sent ends the connection with a Terminate. On a manual connection the peer is not told
+  // of this error, as on InfiniBand.
   bool terminates_local_errors() const { return !manual; }
-  // Whether an operation that the program has denied to the peer (ibv_modify_qp) counts as unexpected, as on
-  // InfiniBand, and not as an access without the right to it.
+  // Whether an operation that the program has denied to the peer (ibv_modify_qp) is reported as an unexpected opcode.
+  // Otherwise it is reported as an access violation. InfiniBand treats such an operation as an invalid request.
   bool denied_are_unexpected() const { return manual; }
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Errors in words, for people. No text is null, and all live for ever. The texts for Terminate messages are those of
-// the specifications (RFC 5040 section 4.8 figure 9; for DDP RFC 5041 section 7, for MPA RFC 5044 section 8 and RFC
-// 6581 section 8; RFC 7306 section 8.2).
+// Texts of errors, for log messages. The texts are static and never null. The texts for Terminate messages follow the
+// specifications (RFC 5040 section 4.8 figure 9; for DDP RFC 5041 section 7, for MPA RFC 5044 section 8 and RFC 6581
+// section 8; RFC 7306 section 8.2).
 #pragma once
 
 #include "rdmap/rdmap_format.h"
@@ -15,7 +15,7 @@ struct TerminateText {
 };
 TerminateText text_of(const Terminate& terminate);
 
-// Why a request fails with this status.
+// Why a work request completes with this status.
 const char* text_of(Status status);
 
 }  // namespace uiw::rdmap

@@ -10,7 +10,8 @@ namespace uiw::rdmap {
 
 namespace {
 
-// One block more than `depth` entries fill, since the first entry in use may be in the middle of a block.
+// The number of blocks in the table, a power of two. It is at least one more than `depth` entries fill, since the first
+// entry in use may be in the middle of a block.
 std::uint64_t table_size(std::uint32_t depth) {
   return std::bit_ceil((depth + QueueMemory::kEntries - 1) / QueueMemory::kEntries + 1);
 }
@@ -41,13 +42,14 @@ std::byte* QueueMemory::pop_free() {
   return block;
 }
 
-// Not every entry needs memory (operands, for example), so whole blocks may be left out.
+// A queue may ask for memory for only some of its entries (for operands of atomic operations, for example). So the
+// table may lack blocks between others.
 bool QueueMemory::provide_block(std::uint64_t block, std::uint64_t popped) {
   if (table_ == nullptr) {
     table_.reset(new (std::nothrow) std::byte*[mask_ + 1]());
     if (table_ == nullptr) return false;
   }
-  // Blocks whose entries are all popped go to the free list. The blocks in use never exceed the size of the table.
+  // Blocks whose entries are all popped go to the free list. The table has a slot for each block in use.
   for (; newest_ != kNone && oldest_ < popped && oldest_ <= newest_; ++oldest_) {
     std::byte*& slot = table_[oldest_ & mask_];
     if (slot != nullptr) push_free(slot);

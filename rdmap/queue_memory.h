@@ -33,8 +33,8 @@ class QueueMemory {
   // As provide() for the entry 0, but throws std::bad_alloc if there is no memory.
   void provide_first();
 
-  // The block with the entry; index() is that of the entry in its block. provide() has succeeded for the entry, and the
-  // entry is not popped.
+  // of() is the block that has the entry `number`, index() the index of the entry in this block. of() may be called for
+  // an entry for which provide() has succeeded and which is not popped.
   std::byte* of(std::uint64_t number) const { return table_[(number / kEntries) & mask_]; }
   static std::size_t index(std::uint64_t number) { return number % kEntries; }
 
@@ -48,9 +48,9 @@ class QueueMemory {
   std::unique_ptr<std::byte*[]> table_;
   const std::uint64_t mask_;
   const std::size_t size_;  // of a block, in octets
-  // Only the pusher uses these.
-  std::uint64_t oldest_ = 0;      // the table has no blocks before this one,
-  std::uint64_t newest_ = kNone;  // and none after this one
+  // The following members are used by the pusher only.
+  std::uint64_t oldest_ = 0;      // the table has no blocks with lower numbers
+  std::uint64_t newest_ = kNone;  // the table has no blocks with higher numbers; kNone: no blocks at all
   std::byte* free_ = nullptr;     // a list of free blocks; each block begins with the address of the next one
 };
 

@@ -28,7 +28,7 @@ enum class Opcode : std::uint8_t {
   send_solicited = 0x5,
   send_solicited_invalidate = 0x6,
   terminate = 0x7,
-  immediate = 0x8,  // from here on RFC 7306, figure 2
+  immediate = 0x8,  // this and the next three: RFC 7306 figure 2
   immediate_solicited = 0x9,
   atomic_request = 0xA,
   atomic_response = 0xB,
@@ -67,38 +67,41 @@ enum Queue : std::uint32_t {
 constexpr unsigned kRdmapVersion = 1;
 
 // ---- What two ends of uiw tell each other ----
-// These are RDMA Writes and Reads of no octets. For any other peer they are ordinary messages: their STags and offsets
-// are not checked and have no effect (RFC 5040 section 5.2.1; RFC 6581 section 9 has both as ready-to-receive
-// messages). So no reserved bit is needed.
+// The messages are RDMA Writes and Reads of no octets. For a peer that is not uiw they are ordinary messages without
+// effect: the STag and the offset of a message of no octets are not checked (RFC 5040 section 5.2.1), and RFC 6581
+// section 9 uses both kinds as ready-to-receive messages. So no reserved bit is needed.
 
 constexpr std::uint32_t kOwnStags = 0x75697700;  // "uiw", and the kind of message in the last octet
 constexpr bool is_own(Stag stag) { return (static_cast<std::uint32_t>(stag) & ~0xFFU) == kOwnStags; }
 
-// Progress reports: RDMA Writes. The tagged offset encodes how much of the peer's work has been placed, the STag says
-// why the report is sent.
-// No receive is posted for the next message (as by an RNR NAK), or this end disconnects.
+// Progress reports are RDMA Writes of no octets. The tagged offset encodes how much of the peer's work this end has
+// placed, and the STag says why this end sends the report.
+// kRnrReport: no receive is posted for the next message, as with an RNR NAK, or this end leaves a manual connection.
 constexpr Stag kRnrReport{kOwnStags};
-// A message follows that may be the reply to the peer's work, or this end ends an rdma_cm connection.
+// kProgressReport: a message follows that may be the reply to the peer's work, a receive has been posted after an RNR
+// report, or this end leaves an rdma_cm connection.
 constexpr Stag kProgressReport{kOwnStags + 1};
-// This end completes Sends and Writes once the peer has placed them (Completion::remote). It asks the peer for a
-// report, if there is something new to report, before each message, since that may be the reply to such work.
+// Asks the peer to send a progress report before each of its messages if it has placed more since its last report. An
+// end that completes Sends and Writes once they are placed (Completion::remote) needs that, since a message of the peer
+// may be the reply to such work.
 constexpr Stag kReportsWanted{kOwnStags + 2};
 
-// Hello, with kHelloOffset: the sender is uiw. The initiator says it with its ready-to-receive message, an RDMA Write
-// to this STag or an RDMA Read from it. If the responder is uiw, its first message is an RDMA Write to this STag. So
-// each end knows once it has received the first message of the other.
+// The STag of a hello, a message by which an end tells its peer that it is uiw; the offset is kHelloOffset. The hello
+// of the initiator is its ready-to-receive message, an RDMA Write to this STag or an RDMA Read from it. If the
+// responder is uiw, its first message is an RDMA Write to this STag. So each end knows the kind of its peer from the
+// first message that it receives.
 constexpr Stag kHello{kOwnStags + 0xFF};
 constexpr std::uint64_t kHelloOffset = 0x7569'7769'5741'5250;  // "uiwiWARP"
 constexpr bool is_hello(Stag stag, std::uint64_t offset) { return stag == kHello && offset == kHelloOffset; }
 
-// Which reports the ends of a connection send, if both are uiw.
+// When the two ends of a connection, if both are uiw, send progress reports and RNR reports.
 enum class Reports : std::uint8_t {
-  on_request,  // progress reports and RNR reports, after kReportsWanted has arrived
-  always,      // progress reports and RNR reports, without kReportsWanted
+  on_request,  // once kReportsWanted has arrived
+  always,      // from the start, without kReportsWanted
 };
 
-// How much of the peer's work an end has placed: the messages of the Send Queue before this MSN, and this number of
-// RDMA Writes, modulo 2^32. Progress reports and ready-to-receive messages do not count.
+// How much of the peer's work an end has placed: the messages of the Send Queue before the MSN `send_msn`, and `writes`
+// RDMA Writes, modulo 2^32. Progress reports and ready-to-receive messages are not counted.
 struct Progress {
   Msn send_msn{1};
   std::uint32_t writes = 0;
@@ -173,13 +176,13 @@ enum class AtomicOpcode : std::uint8_t { fetch_add = 0x0, compare_swap = 0x2 };
 
 constexpr std::size_t kAtomicRequestSize = 52;
 constexpr std::size_t kAtomicResponseSize = 12;
-constexpr std::size_t kAtomicSize = 8;  // octets of the target, which is also its alignment
+constexpr std::size_t kAtomicSize = 8;  // size of the target in octets, and its alignment
 
 // The operands of an atomic operation, in host byte order.
 struct AtomicOperands {
   std::uint64_t data;     // the number to add, or to store
   std::uint64_t mask;     // add: the highest bit of each field; swap: the bits that are replaced
-  std::uint64_t compare;  // this and the next: compare-and-swap only
+  std::uint64_t compare;  // this and `compare_mask`: for compare-and-swap only
   std::uint64_t compare_mask;
 
   bool operator==(const AtomicOperands&) const = default;
@@ -237,7 +240,7 @@ inline std::optional<AtomicResponse> decode_atomic_response(Octets from) {
   return AtomicResponse{load_be<std::uint32_t>(from.data()), load_be<std::uint64_t>(from.data() + 4)};
 }
 
-// ---- Immediate Data (RFC 7306 figure 7): its octets are the consumer's and stay as they are ----
+// ---- Immediate Data (RFC 7306 figure 7): the consumer's octets, without a change of byte order ----
 
 constexpr std::size_t kImmediateSize = 8;
 using Immediate = std::array<std::byte, kImmediateSize>;
@@ -251,7 +254,7 @@ inline std::optional<Immediate> decode_immediate(Octets from) {
   return immediate;
 }
 
-// The four octets of send_immediate as the word in the DDP header, and back.
+// Converts the four octets of a Send with immediate (Opcode::send_immediate) to the word in its DDP header, and back.
 inline std::uint32_t word_of(const Immediate& immediate) { return load_be<std::uint32_t>(immediate.data()); }
 inline Immediate immediate_of_word(std::uint32_t word) {
   Immediate immediate{};
@@ -284,11 +287,11 @@ struct Terminate {
   Layer layer = Layer::rdma;
   std::uint8_t type = 0;
   std::uint8_t code = 0;
-  bool has_ddp_header = false;       // M and D
+  bool has_ddp_header = false;       // the header flags M and D
   std::uint16_t segment_length = 0;  // DDP segment length
   std::uint8_t ddp_header_size = 0;  // 14 or 18
   std::array<std::byte, ddp::kUntaggedHeaderSize> ddp_header{};
-  bool has_read_request = false;  // R
+  bool has_read_request = false;  // the header flag R
   std::array<std::byte, kReadRequestSize> read_request{};
 };
 
@@ -322,13 +325,13 @@ inline std::size_t encode(const Terminate& terminate, std::byte* to) {
   return size;
 }
 
-// The kernel's siw (Linux 6.18) on a little-endian machine swaps Layer and EType, and sends M, D and R in the low bits
-// of their octet, in this order from the lowest. It sets M and D together; if these two bits are set and no other but
-// R, the form is certain. Without them it cannot be recognized. Its DDP segment length is that of the payload alone,
-// and it may set R without the header.
+// Recognizes a Terminate of the kernel's siw (Linux 6.18) on a little-endian machine. siw swaps Layer and EType, and
+// sends M, D and R in the low bits of their octet, M in the lowest. A Terminate is certainly of this form if M and D
+// are set there and no other bit behind the error code, except perhaps R. A Terminate of siw without M and D cannot be
+// recognized. The DDP segment length from siw counts the payload alone, and siw may set R without sending the header.
 constexpr bool is_terminate_of_siw(std::uint32_t word) { return (word & 0xFBFFU) == 0x0300U; }
 
-// Nothing if the Terminate is cut short.
+// Returns nothing if the Terminate is cut short.
 inline std::optional<Terminate> decode_terminate(Octets from) {
   if (from.size() < kTerminateControlSize) return std::nullopt;
   const auto word = load_be<std::uint32_t>(from.data());

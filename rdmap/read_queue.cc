@@ -6,18 +6,19 @@
 namespace uiw::rdmap {
 
 bool ReadQueue::has_room(std::uint32_t probes) const {
-  // With ORD 0 a Read that was posted before the negotiation would wait for ever. So it is let through, and fails.
+  // If start-up has negotiated ORD 0, a Read that was posted before would wait here for ever. So there is room for it,
+  // and the Transmitter makes it fail.
   if (outstanding_ >= ord_ && ord_ > 0) return false;
   const std::uint32_t own = probes + ready_to_receive_;
   if (own > 0 && outstanding_ + own >= agreed()) return false;
-  // If there is no room for lack of memory, other requests are outstanding, and sending goes on when they are answered.
+  // The ring can be short of memory only while other requests are outstanding. Sending goes on when they are answered.
   return ring_->has_room();
 }
 
 bool ReadQueue::has_room_for_probe(std::uint32_t probes) const {
   const std::uint32_t own = probes + ready_to_receive_;
   if (probes == SharedReads::kMostProbes || outstanding_ + own >= agreed()) return false;
-  if (probes > 0 && own + ord_ >= agreed()) return false;  // the remaining room is for Reads
+  if (probes > 0 && own + ord_ >= agreed()) return false;  // the remaining room is for the program's Reads
   return ring_->has_room();
 }
 

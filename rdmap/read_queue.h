@@ -14,16 +14,17 @@
 
 namespace uiw::rdmap {
 
-// The requests that both directions of a stream use, each direction with its own lock. `outstanding`: our requests that
-// are not answered; the sender pushes, the receiver reads and pops. `inbound`: the peer's requests; the receiver
-// pushes, the sender reads and pops. Reads and atomic operations count against one limit, and are answered in the order
-// of the requests. Must remain live as long as both directions.
+// The requests that the sender (Transmitter) and the receiver (Receiver) of a stream share; each of the two runs under
+// its own lock. `outstanding`: our requests that are not answered; the sender pushes, the receiver reads and pops.
+// `inbound`: the peer's requests; the receiver pushes, the sender reads and pops. Reads and atomic operations count
+// against one limit, and are answered in the order of the requests. Must remain live as long as the sender and the
+// receiver.
 struct SharedReads {
   // There is room for one request more than was negotiated: if the ready-to-receive message is a Read (RFC 6581 section
-  // 9), a peer may have agreed on no other Reads, or may not count this one. A request stays in `inbound` until TCP has
-  // accepted its response, so there is room for a batch of responses as well.
+  // 9), a peer may have agreed on no other Reads, or may not count that message as one. A request stays in `inbound`
+  // until TCP has accepted its response, so `inbound` has room for a batch of responses as well.
   static constexpr std::uint32_t kMaxResponsesInBatch = 64;
-  static constexpr std::uint32_t kMostProbes = 4;  // outstanding at a time; a power of two
+  static constexpr std::uint32_t kMostProbes = 4;  // RDMA Reads of no octets outstanding at a time; a power of two
   SharedReads(std::uint32_t ord, std::uint32_t ird)
       : outstanding(ord + 1), inbound(ird + 1 + kMaxResponsesInBatch), inbound_limit(ird) {}
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
@@ -38,19 +39,20 @@ struct SharedReads {
     const Sge* sges;
     std::uint16_t sge_count;
     bool atomic;
-    // Whether it is a request of uiw's own, which has no sink, instead of posted work.
+    // Whether uiw sends this request on its own account, as a probe or as ready-to-receive message. Such a request is
+    // no posted work and has no sink.
     bool is_own() const { return sequence >= kProbe; }
     // The Request Identifier of an Atomic Request.
     std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }
   };
   struct AtomicInbound {
     AtomicRequest request;
-    bool executed = false;  // the sender executes it right before it builds the response
+    bool executed = false;  // the sender executes the operation right before it builds the response
     std::uint64_t original = 0;
   };
   struct Inbound {
     std::variant<ReadRequest, AtomicInbound> request;
-    Progress progress;  // this end's progress when the request arrived, which the answer confirms
+    Progress progress;  // what this end had placed of the peer's work when the request came; the answer confirms that
   };
   // True for an RDMA Read of no octets. Its answer confirms that the peer's work is placed, and should be sent soon.
   static bool is_probe(const Inbound& inbound) {
@@ -61,7 +63,8 @@ struct SharedReads {
   // the receiver's lock is held.
   bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
   // Called by the sender before it gives responses to the socket: inbound requests below this number are being
-  // answered. As soon as the socket has the last octet of a response, the peer may have it and send more requests.
+  // answered. As soon as the socket has the last octet of a response, the peer may send another request, so the
+  // answered one must not count against `inbound_limit` any more.
   void note_answering(std::uint64_t below) {
     if (answering.load(std::memory_order_relaxed) < below) answering.store(below, std::memory_order_release);
   }
@@ -69,17 +72,18 @@ struct SharedReads {
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;        // how many may be unanswered at a time (IRD, RFC 5040 section 6.1)
   std::atomic<std::uint64_t> answering{0};  // inbound requests below this number are being answered
-  std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; stored before the program can know of it
-  // What the peer is known to be. Changes with both locks held; any thread may read it.
+  // How much of the peer's work this end has placed. Stored before the program is told of that work.
+  std::atomic<std::uint64_t> progress{encode(Progress{})};
+  // The kind of the peer, as far as it is known. Changes with both locks of the stream held; any thread may read it.
   std::atomic<mpa::PeerKind> peer{mpa::PeerKind::other};
 };
 
-// The sender's view of SharedReads::outstanding: what it has requested, and whether it may send another request. Called
-// with the sender's lock held. No errors: the caller asks for room before it pushes.
+// The sender's view of SharedReads::outstanding: which requests it has sent, and whether it may send another one.
+// Called with the sender's lock held. No errors: the caller asks for room before it pushes.
 class ReadQueue {
  public:
   // `shared` must remain live as long as the queue. `ord`: the greatest number of Reads and atomic operations
-  // outstanding; the room of `shared` beyond it is for probes only. `first` is the send queue's next entry.
+  // outstanding; the room of `shared` beyond `ord` is for probes only. `first`: the first entry of the send queue.
   void start(SharedReads& shared, std::uint32_t ord, std::uint64_t first) {
     ring_ = &shared.outstanding;
     most_ord_ = ord_ = ord;
@@ -89,26 +93,27 @@ class ReadQueue {
   // before (Verbs draft section 6.5).
   std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
   std::uint32_t ord() const { return ord_; }
-  std::uint32_t agreed() const { return ring_->capacity() - 1; }  // including the room for probes
+  std::uint32_t agreed() const { return ring_->capacity() - 1; }  // the negotiated number of requests, probes included
   // Not counting probes and the ready-to-receive message, which are not posted work.
   std::uint32_t outstanding() const { return outstanding_; }
 
-  // Whether there is room for one more Read or atomic operation, and for one more probe, while `probes` probes are
-  // outstanding.
-  [[gnu::noinline]] bool has_room(std::uint32_t probes) const;  // most work is no Read
+  // has_room(): whether there is room for one more Read or atomic operation. has_room_for_probe(): whether there is
+  // room for one more probe. `probes`: how many probes are outstanding.
+  [[gnu::noinline]] bool has_room(std::uint32_t probes) const;  // not inlined, as most work is no Read
   bool has_room_for_probe(std::uint32_t probes) const;
 
   // To be called before the message of a Read or an atomic operation is built. The response may arrive as soon as the
-  // request is sent, so the receiver must know of it before. Entries come in order; an entry that is built again is not
-  // pushed again.
+  // request is sent, so the receiver must find the request in the ring before that. Entries come in order; an entry
+  // whose message is built again is not pushed again.
   void push(SendQueue& queue, std::uint64_t sequence, Msn msn);
-  // Pushes the ready-to-receive message, if it is a Read (RFC 6581 section 9). It is outstanding as any other Read is.
+  // Pushes the ready-to-receive message, if it is a Read (RFC 6581 section 9). It waits for its answer like any other
+  // Read.
   void push_ready_to_receive();
   void push_probe() { ring_->push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false}); }
   // Whether this entry or a later one is a request that has been pushed.
   bool is_followed(std::uint64_t sequence) const { return sequence < pushed_; }
 
-  // The oldest request has been answered. Returns its sequence, as in SharedReads::Outstanding.
+  // Removes the oldest request, which has been answered. Returns its `sequence` (SharedReads::Outstanding).
   std::uint64_t pop();
 
  private:

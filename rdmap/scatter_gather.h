@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The memory of posted work, as scatter/gather elements name it: where its octets are, and how octets get there. Each
-// element is looked up again at each use. Called inside a ReadSection.
+// Finds the memory that the scatter/gather elements of posted work name, and copies received octets into it. The STag
+// of each element is looked up again at each use, since the memory may have been deregistered since the work was
+// posted. Called inside a ReadSection (base/grace_period.h).
 #pragma once
 
 #include <cstddef>
@@ -12,10 +13,10 @@
 
 namespace uiw::rdmap {
 
-// The most memory segments in one FPDU; the message continues in the next one.
+// The most memory segments in one FPDU. The message continues in the next FPDU.
 constexpr std::size_t kMaxPieces = 64;
-// What gather() returns if a part of the memory is not registered as it was when the work was posted. (A std::optional
-// would go through memory here, and the processor waits where two small stores are loaded as one.)
+// gather() returns this if a part of the memory is not registered as it was when the work was posted. A std::optional
+// would be slower: it is returned in memory, and the processor stalls when two small stores are loaded as one word.
 constexpr std::size_t kUnavailable = ~std::size_t{0};
 
 namespace detail {
@@ -23,8 +24,9 @@ std::size_t gather_several(const ddp::Accessor& memory, std::span<const Sge> sge
                            std::uint32_t& size, MemorySegment* pieces);
 }
 
-// Finds `size` octets of a posted send from `offset` on. Returns the number of memory segments, at most kMaxPieces, or
-// kUnavailable; `size` is reduced if there are more segments. Called with the sender's lock held.
+// Finds the memory of `size` octets of the send queue entry `sequence`, from `offset` on. Returns the number of memory
+// segments in `pieces`, or kUnavailable. `size` is reduced if the octets are in more than kMaxPieces segments. Called
+// with the sender's lock held.
 inline std::size_t gather(const ddp::Accessor& memory, SendQueue& queue, std::uint64_t sequence, std::uint32_t offset,
                           std::uint32_t& size, MemorySegment* pieces) {
   const SendWork& work = queue.at(sequence);
@@ -39,14 +41,14 @@ inline std::size_t gather(const ddp::Accessor& memory, SendQueue& queue, std::ui
   return 1;
 }
 
-// A position in the elements of a message.
+// A position in a message: the index of a scatter/gather element, and an offset into this element in octets.
 struct ScatterPosition {
   std::size_t sge = 0;
   std::uint32_t offset = 0;
 };
 
-// Copies octets to a position, and moves it behind them. False if the memory may not be written to or is not there, or
-// the elements are full.
+// Copies `octets` into the elements from position `at` on, and moves `at` behind them. False if the memory may not be
+// written to or is not accessible, or if the elements have no room left.
 bool scatter(const ddp::Accessor& memory, std::span<const Sge> sges, ScatterPosition& at, Octets octets);
 
 }  // namespace uiw::rdmap

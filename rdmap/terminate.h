@@ -30,18 +30,18 @@ struct TerminateError {
 
 // A local catastrophic error has no code.
 inline constexpr TerminateError kLocalCatastrophic{ErrorType::local_catastrophic, ErrorCode{0}};
-// An error that no message has caused (Bad LLP Close, an error of a completion queue: Verbs draft figure 24), or that
-// is not an error of the message that the Terminate names.
+// An error that no message has caused (Bad LLP Close, an error of a completion queue: Verbs draft figure 24), or an
+// error at this end that is not the fault of the message that the Terminate names.
 inline constexpr TerminateError kCatastrophicStream{ErrorType::remote_operation, ErrorCode::catastrophic_stream};
 
-// The codes for an error of the STag table, which is not `none`. RFC 5041 has none for a missing right, so an STag
-// without the right is reported as invalid.
+// The codes for an error of the STag table other than AccessError::none. RFC 5041 has no code for a missing right, so
+// tagged_error() reports an STag without the right as invalid.
 ErrorCode protection_error(ddp::AccessError error);
 ddp::TaggedError tagged_error(ddp::AccessError error);
 
 // Makes a Terminate. Without `headers` it names no segment; otherwise it names the segment of `length` octets whose DDP
-// header is at the beginning of `headers`. `with_read_request`: the RDMAP header of that Read Request follows there,
-// and is named, too.
+// header is at the beginning of `headers`. `with_read_request`: the segment is a Read Request, and its RDMAP header
+// follows the DDP header in `headers`; the Terminate gets both.
 Terminate terminate_for(TerminateError error, Octets headers = {}, std::size_t length = 0,
                         bool with_read_request = false);
 

@@ -51,8 +51,8 @@ std::optional<Child> run_child(const std::vector<std::string>& argv, const Envir
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return std::nullopt;
   const pid_t parent = getpid();
-  // fork, not vfork or posix_spawn, since the child sets its environment and its death signal. No other thread runs
-  // here.
+  // fork() and not vfork() or posix_spawn(), since the child sets its environment and its death signal. fork() is safe
+  // here, since this process has only one thread.
   const pid_t pid = fork();
   if (pid == 0) become(argv, environment, ends[1], parent);
   close(ends[1]);

@@ -10,10 +10,10 @@
 
 namespace uiw::tools {
 
-using Environment = std::vector<std::pair<std::string, std::string>>;  // set in the child
+using Environment = std::vector<std::pair<std::string, std::string>>;  // variables that are set in the child
 
 struct Child {
-  bool in_time = false;  // false: it was killed, at the deadline or when this process was interrupted
+  bool in_time = false;  // false: the child was killed, at the deadline or when this process was interrupted
   int status = -1;       // as waitpid() reports it
   std::string output;
 

@@ -13,11 +13,11 @@ namespace uiw::tools {
 
 struct CommandLine {
   CLI::App app;
-  Action action;  // of the subcommand that parsing has found
+  Action action;  // the action of the parsed subcommand
 };
 
 // `version` is what --version prints. `program` is PROGRAM of `uiw run` and its arguments (tools/run/run.h). The
-// subcommands refer to the object, so it stays where it is.
+// callbacks of the subcommands refer to the CommandLine, so it must not move.
 std::unique_ptr<CommandLine> command_line(const std::string& version, const std::vector<std::string>& program);
 
 }  // namespace uiw::tools

@@ -121,8 +121,8 @@ std::string find_program(const std::string& name, int& error) {
 
 std::string preload_value(const std::string& library, const char* present) {
   if (present == nullptr || *present == '\0') return library;
-  // The entries of LD_PRELOAD are separated by colons or spaces. The preload library of another uiw would hook the same
-  // calls, so it is left out.
+  // The entries of LD_PRELOAD are separated by colons or spaces. An entry with the file name of `library` is the
+  // preload library of this or another uiw, which would hook the same calls, so it is left out.
   const fs::path name = fs::path(library).filename();
   std::string rest;
   std::string entry;

@@ -8,7 +8,7 @@
 
 namespace uiw::tools {
 
-// The libuiw.so.1 in use, and the directory of the file that it is or links to.
+// The path of the libuiw.so.1 that this process has loaded, and the directory of that file, with links resolved.
 std::string own_library();
 std::string library_directory();
 
@@ -25,7 +25,7 @@ std::vector<std::string> plugin_places(unsigned pabi);
 
 // The full path of a program that belongs to uiw, "uiw-selftest" for example; empty if it is missing.
 std::string helper_program(const std::string& name);
-// The same of a file of uiw that no processor executes, "bench/bench.py" for example.
+// The same for a file of uiw that is not executed itself, "bench/bench.py" for example.
 std::string data_file(const std::string& name);
 
 // The full path of a program, found as a shell finds it: through PATH if `name` has no slash. `error` becomes 0,

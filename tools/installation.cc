@@ -33,7 +33,7 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-// "0.1.0"; empty if the file names no version.
+// The version of uiw that a file belongs to, "0.1.0" for example; empty if the file contains none.
 std::string version_of(const std::string& path) {
   char version[kernel_abi::kLongestVersion];
   return kernel_abi::file_version(path.c_str(), version) ? version : "";
@@ -45,7 +45,7 @@ std::string with_version(const std::string& path, const std::string& version) {
   return path + " (uiw " + version + ")";
 }
 
-// A problem if one of these is a link that leads nowhere.
+// Returns a problem if one of these paths is a symbolic link whose target does not exist.
 std::optional<Problem> broken_link(const std::vector<std::string>& places) {
   for (const std::string& place : places) {
     std::error_code error;
@@ -63,7 +63,7 @@ std::optional<Problem> version_problem(const std::string& path) {
                  kInstallAgain};
 }
 
-// Which of two installations is to be removed.
+// The older of two installations, which is to be removed. `version` is that of `other`.
 std::string older_of(const std::string& other, const std::string& version, const std::string& own) {
   return strverscmp(version.c_str(), kVersion) < 0 ? other : own;
 }
@@ -89,8 +89,8 @@ std::vector<std::string> drivers_in(const std::string& file) {
   return names;
 }
 
-// The plugin that libibverbs finds for a driver ("/x/libuiw"): that for this ABI, or if `abi` is 0 the first that
-// exists.
+// The plugin that libibverbs finds for a driver ("/x/libuiw"): the one for this private ABI or, if `abi` is 0, the
+// first that exists.
 std::string plugin_of_driver(const std::string& driver, unsigned abi) {
   const std::string stem = driver.front() == '/' ? driver : std::string(UIW_STOCK_PROVIDER_DIR) + "/lib" + driver;
   std::vector<int> abis(std::begin(kernel_abi::kPluginAbis), std::end(kernel_abi::kPluginAbis));

@@ -15,28 +15,29 @@ struct Problem {
   std::string advice;  // what to do about it
 };
 
-// libuiw-preload.so is missing, a broken link, of another version, or where LD_PRELOAD cannot name it: uiw cannot work.
+// libuiw-preload.so is missing, is a broken link, is of another version, or has a path that LD_PRELOAD cannot hold: uiw
+// cannot work.
 std::optional<Problem> preload_problem();
 
 // The plugin for a private ABI is missing, a broken link or of another version, as far as that can be told without
 // loading it.
 std::optional<Problem> plugin_problem(unsigned abi);
 
-// The preload library of another uiw is loaded in this process too: by LD_PRELOAD, of another version, or by
-// /etc/ld.so.preload. `uiw run` takes it out of LD_PRELOAD (preload_value()).
+// The preload library of another uiw is loaded in this process, too: by /etc/ld.so.preload or, if it is of another
+// version, by LD_PRELOAD. `uiw run` takes it out of LD_PRELOAD (preload_value()).
 std::optional<Problem> second_preload_problem();
 
 // A libuiw.so.1 of another version is in one of these directories.
 std::optional<Problem> second_library_problem(const std::vector<std::string>& directories);
-// The directories in which the loader looks by itself; none if this uiw is not installed.
+// The directories in which the dynamic loader looks by default; none if this uiw runs from its build tree.
 std::vector<std::string> loader_directories();
 
-// A uiw.driver, by which libibverbs finds plugins itself, names a plugin that does not exist, is of another version, or
-// (only if `other_prefix`) of another installation of the same version. `abi`: the private ABI whose plugin is looked
-// for; 0 if that of any will do. Programs under `uiw run` get the plugin of this uiw all the same, but on hosts with
-// other devices libibverbs complains.
+// A uiw.driver file, by which libibverbs finds plugins itself, names a plugin that does not exist, is of another
+// version, or (only if `other_prefix`) belongs to another installation of the same version. `abi`: the private ABI
+// whose plugin is looked for; 0 if a plugin of any ABI will do. Programs under `uiw run` get the plugin of this uiw all
+// the same, but on hosts with other devices libibverbs complains.
 std::optional<Problem> driver_problem(const std::vector<std::string>& files, unsigned abi, bool other_prefix);
-// The driver files that there are: in /etc/libibverbs.d, and below the prefix of this installation.
+// The driver files that exist in /etc/libibverbs.d and below the prefix of this installation.
 std::vector<std::string> driver_files();
 
 }  // namespace uiw::tools

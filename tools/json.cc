@@ -7,7 +7,8 @@
 namespace uiw::tools {
 namespace {
 
-// Length of the UTF-8 sequence (RFC 3629) at the start of `text`; 0 where there is none.
+// The length of the UTF-8 sequence (RFC 3629) at the start of `text`; 0 if there is none. Checks only the first octet,
+// and that the others are continuation octets.
 std::size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   std::size_t length = 0;

@@ -12,7 +12,8 @@
 
 namespace {
 
-// Prints CLI11's message and where to read more. Returns the exit status.
+// Prints CLI11's message and which help to read. `running`: the command line is that of `uiw run`. Returns the exit
+// status.
 int usage_error(const CLI::App& app, const CLI::ParseError& error, bool running) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const char* help = running ? "uiw run --help" : "uiw --help";
@@ -40,7 +41,7 @@ int run(int argc, char** argv) {
   const std::unique_ptr<CommandLine> line = command_line(version_text(commit()), program);
   CLI::App& app = line->app;
 
-  // CLI11 would only say that a subcommand is missing.
+  // These checks come first, since CLI11 would only say that a subcommand is missing.
   if (!arguments.empty() && arguments[0].substr(0, 1) != "-" && !has_command(app, arguments[0])) {
     std::fprintf(stderr, "uiw: there is no command '%s'; see `uiw --help`\n", arguments[0].c_str());
     return 2;

@@ -25,12 +25,12 @@ Doorbell Doorbell::create() {
 
 namespace {
 
-// The most tries while the system has no memory for the octet. They take some 5 ms (ShortWait).
+// How often send_octet() tries while the system has no memory for the octet. The tries take some 5 ms (ShortWait).
 constexpr unsigned kMostTries = 300;
 
-// False if this is no socket, or it has been shut down. MSG_DONTWAIT keeps the call from blocking, since a peer could
-// clear O_NONBLOCK of the socket. A full socket is no failure: unread octets wake the peer, too. If the system has no
-// memory for the octet, tries again for some milliseconds, since a peer that is not woken would sleep on.
+// False if `socket` is no socket or has been shut down. MSG_DONTWAIT keeps the call from blocking, since a peer could
+// clear O_NONBLOCK of the socket. A full socket buffer is no failure: its unread octets wake the peer, too. If the
+// system has no memory for the octet, tries again for some milliseconds, since otherwise the peer would sleep on.
 bool send_octet(int socket) {
   const int before = errno;
   const char octet = 1;
@@ -50,8 +50,8 @@ bool send_octet(int socket) {
 
 }  // namespace
 
-// Calls the kernel directly, since libc's recv() is a cancellation point. Each octet takes most of a kilobyte of the
-// kernel's memory, so a socket has room for some hundreds of them, and one call reads them all.
+// Calls the kernel directly, since libc's recv() is a cancellation point. Each unread octet takes most of a kilobyte of
+// the kernel's memory, so a socket buffer has room for some hundreds of octets, and one call reads all of them.
 bool Doorbell::drain() const {
   const int before = errno;
   std::array<char, 1024> dropped;

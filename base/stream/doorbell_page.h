@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Shared memory with one bit for each shared-memory stream (shared_stream.h) of a process. Peers set the bit of a
-// stream that has news, so a thread polls thousands of streams without a system call. A flag beside the bits says that
-// nobody polls them. A peer that finds this flag set has to wake a thread (doorbell.h).
+// Shared memory with one bit for each shared-memory stream (shared_stream.h) of a process. A peer sets the bit of a
+// stream when the ring has new octets or room, so a thread polls thousands of streams without a system call. A flag
+// beside each word of bits says that no thread polls this word. A peer that finds the flag set has to wake a thread
+// (doorbell.h).
 //
-// A peer may write anything into the memory at any time. If a peer sets a bit without reason, the owner looks at a
-// stream that has no news. If a peer clears bits of others, their news is delayed, which is accepted since all peers
-// are processes of the same user. Thread-safe.
+// A peer may write anything into the memory at any time. If a peer sets a bit without reason, the owner looks at an
+// idle stream in vain. If a peer clears the bits of other peers, the owner looks at their streams later. That is
+// accepted, since all peers are processes of the same user. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -23,20 +24,20 @@ class DoorbellPage {
   static constexpr std::size_t kBits = 64, kWords = 1024;
   struct Word {
     std::atomic<std::uint64_t> rung;
-    std::atomic<std::uint32_t> asleep;  // not 0: nobody polls the bits
+    std::atomic<std::uint32_t> asleep;  // not 0: no thread polls the bits
   };
-  // Names a bit. kNoBell stands for a stream that has none.
+  // The number of a bit of the page, from 1 on. kNoBell stands for a stream that has no bit.
   using Bell = std::uint32_t;
   static constexpr Bell kNoBell = 0;
   static constexpr Bell bell(std::size_t word, std::size_t bit) { return static_cast<Bell>(word * kBits + bit) + 1; }
 
-  // As the functions of SealedMemory. Null if there is no memory, or it cannot be attached.
+  // As the functions of SealedMemory. Null if the memory cannot be created or attached.
   static std::unique_ptr<DoorbellPage> create(int& fd);
   static std::unique_ptr<DoorbellPage> attach(int fd);
 
   Word& word(std::size_t number) const { return reinterpret_cast<Word*>(memory_.data())[number]; }
-  // Sets the bit `at` of a stream that has news. False if a thread has to be woken, too: nobody polls the bit, or `at`,
-  // which may be any number, names no bit.
+  // Sets the bit `at`, which may be any number. False if the caller has to wake a thread, too, since no thread polls
+  // the bit or `at` is not the number of a bit.
   bool ring(Bell at) const {
     if (at == kNoBell || at > kWords * kBits) return false;
     Word& its = word((at - 1) / kBits);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Memory that two processes share: a memfd of its full size, sparse, and sealed so that neither can shrink or grow it.
-// The process that makes it passes the descriptor on; each maps it, and needs no descriptor from then on. The kernel
-// frees it when nobody maps it any more. The child of a fork does not inherit it. Thread-safe.
+// Memory that two processes share: a sparse memfd of fixed size, sealed so that neither process can shrink or grow it.
+// The process that creates the memfd passes its descriptor to the other. Each process maps the memory, and needs no
+// descriptor from then on. The kernel frees the memory when no process maps it any more. The child of a fork does not
+// inherit the mapping. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -12,29 +13,29 @@ namespace uiw {
 
 class SealedMemory {
  public:
-  // `size`: octets in all. `allocated`: how many of them, from the beginning, get memory at once, since they are
+  // `size`: octets in all. `allocated`: how many octets, from the beginning, are allocated at once, since they are
   // accessed without guarded_copy().
   struct Size {
     std::size_t size, allocated;
   };
 
-  // Makes new memory. `fd` is its descriptor, close-on-exec, which the caller owns, or -1. `name` (of the memfd) and
-  // `purpose` (see DescriptorChange) are string literals. Empty if the system does not allow it.
+  // Creates memory. `fd` is set to its close-on-exec descriptor, which the caller owns, or to -1. `name` (of the memfd)
+  // and `purpose` (see DescriptorChange) are string literals. Empty if the memory cannot be created.
   static SealedMemory create(const char* name, const char* purpose, Size size, int& fd);
-  // Maps memory that a peer has made; the caller goes on owning `fd`. Empty if it is not as create() makes it, or
-  // cannot be mapped.
+  // Maps memory that a peer has created; the caller goes on owning `fd`. Empty if size or seals of the memory are not
+  // those of create(), or if the memory cannot be mapped.
   static SealedMemory attach(int fd, Size size);
   SealedMemory(SealedMemory&& other) noexcept;
   SealedMemory& operator=(SealedMemory&&) = delete;
   ~SealedMemory();
 
-  // Null if it is empty.
+  // Null if this object is empty.
   std::byte* data() const { return data_; }
-  // False in the child of a fork of the process that has mapped it.
+  // False in the child of a fork of the process that has mapped the memory.
   bool is_own() const;
 
  private:
-  SealedMemory(int fd, std::size_t size);  // maps it
+  SealedMemory(int fd, std::size_t size);  // maps `fd`; -1 makes an empty object
 
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;

@@ -16,7 +16,7 @@ std::atomic<unsigned> live{0};
 std::atomic<pid_t> counting{0};  // the process in which `live` was counted
 
 // In the child of a fork the count begins at 0, since the child does not inherit the memory. If two threads of the
-// child race here, one object may stay uncounted.
+// child race here, `live` may lack one object.
 void begin_count_in_child() {
   const pid_t own = ::getpid();
   if (counting.exchange(own) != own) live.store(0);
@@ -46,8 +46,8 @@ std::unique_ptr<SharedMemory> SharedMemory::made_of(SealedMemory memory) {
   return std::unique_ptr<SharedMemory>(new (std::nothrow) SharedMemory(std::move(memory)));
 }
 
-// The control blocks get memory here, so that a system without memory fails this call: later they are accessed without
-// guarded_copy().
+// Allocates the control blocks (kSealed), since they are accessed without guarded_copy(): if the system has no memory,
+// this call fails, and no later access faults.
 std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
   auto memory = made_of(SealedMemory::create("uiw rings", "shared memory", kSealed, fd));
   if (!memory && fd >= 0) close_descriptor(std::exchange(fd, -1));

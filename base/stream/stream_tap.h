@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Observes what passes on one stream, for a capture. A TcpStream owns its tap (TcpStream::set_tap), and a SharedStream
-// uses that of its TCP connection. Called by the sender and the receiver of the stream, possibly at the same time.
+// Observes the octets that are sent and received on one stream, for a capture. A TcpStream owns its tap
+// (TcpStream::set_tap), and a SharedStream uses the tap of its TCP connection. The sender and the receiver of the
+// stream call the functions, possibly at the same time.
 #pragma once
 
 #include <sys/uio.h>
@@ -17,9 +18,9 @@ class StreamTap {
 
   virtual ~StreamTap() = default;
 
-  // The first `size` octets of `octets` have passed. They may be read until this returns.
+  // The first `size` octets of `octets` have been sent or received. They may be read until this function returns.
   virtual void passed(Direction direction, std::span<const iovec> octets, std::size_t size) noexcept = 0;
-  // Nothing more passes in this direction, or, after a reset, in either. Only the first end counts.
+  // No more octets pass in this direction; after a reset, in neither. Only the first end of a direction counts.
   virtual void ended(Direction direction, End end) noexcept = 0;
 
  protected:

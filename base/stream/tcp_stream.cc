@@ -50,8 +50,8 @@ int TcpStream::release() {
 }
 
 // The functions below send and receive without libc. The functions of libc are cancellation points, and a thread of the
-// program that is cancelled must not leave a post or a poll half done. (ThreadSanitizer does not see these calls, as it
-// should be: octets are taken from memory as an adapter takes them by DMA.)
+// program that is cancelled must not leave a post or a poll half done. ThreadSanitizer does not see these system calls.
+// That is intended: they access memory as the DMA of an adapter does.
 
 ssize_t TcpStream::send_untapped(std::span<iovec> vectors) {
   // A small message is one vector, for which sendto costs the kernel less.
@@ -162,7 +162,7 @@ std::size_t TcpStream::segment_size() const {
 
 namespace {
 
-// An older kernel fills in less of the structure, and the rest stays zero.
+// An older kernel fills in fewer members of tcp_info, and the others stay zero.
 std::optional<tcp_info> info_of(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;

@@ -31,7 +31,7 @@ class TcpStream final : public ByteStream {
   // Opens a socket: close-on-exec, non-blocking, with the options of set_options(), and taken as descriptor.h says.
   // Returns the descriptor, which the caller owns, or a negative errno.
   static int open(int family);
-  // Sets TCP_NODELAY and keepalive. open() does it; the caller does it for a socket from accept().
+  // Sets TCP_NODELAY and keepalive. open() calls this function; the caller does for a socket from accept().
   static void set_options(int fd);
 
   int fd() const { return fd_; }
@@ -42,8 +42,8 @@ class TcpStream final : public ByteStream {
   int release();
   bool is_open() const { return fd_ >= 0; }
 
-  // Return the number of octets sent or received; receive() returns 0 when the peer has closed in order. Or a negative
-  // errno: -EAGAIN if the socket would block.
+  // Return the number of octets sent or received, or a negative errno: -EAGAIN if the socket would block. receive()
+  // returns 0 when the peer has closed in order.
   ssize_t send(std::span<iovec> vectors) override;
   ssize_t receive(MutableOctets to);
   ssize_t receive(std::span<iovec> to);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Limits where pthread_cancel may end a thread that executes an rdma_cm or verbs command: only in a GET_EVENT that
-// blocks, as in a kernel. Everywhere else a command runs to its end, so that nothing is left half done.
+// Limits where pthread_cancel may end a thread that executes an rdma_cm or verbs command: only while GET_EVENT blocks,
+// as with the kernel's device. All other commands run to their end, so that nothing is left half done.
 #pragma once
 
 #include <pthread.h>

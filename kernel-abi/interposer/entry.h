@@ -2,8 +2,8 @@
 // The functions that the interposer (libuiw-preload.so, which has no C++ runtime) and libuiw.so.1 call in each other,
 // in plain C: two tables, fetched once.
 //
-// An object stands for what is behind a descriptor of uiw: its kind in the low three bits, a serial number above them;
-// 0 means none. The interposer stores the object of each descriptor and does not interpret it.
+// An object is a number that says what a descriptor of uiw refers to: the kind is in the low three bits, and a serial
+// number above them; 0 means none. The interposer stores the object of each descriptor.
 #pragma once
 
 #include <sched.h>
@@ -17,9 +17,9 @@ extern "C" {
 enum UiwObjectKind {
   UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null (uverbs_node.h)
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
-  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the library carries out its reads and is told of its close
+  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the library carries out its reads (read_event())
   UIW_OBJECT_INTERNAL = 4,   // a descriptor of the library, which the program does not know (base/descriptor.h)
-  UIW_OBJECT_NETLINK = 5,    // a socket in place of one of NETLINK_RDMA; all its state is in the kernel's socket
+  UIW_OBJECT_NETLINK = 5,    // a socket in place of one of NETLINK_RDMA; the library stores nothing about it
   UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel; its serial number is the channel's descriptor
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
@@ -48,24 +48,25 @@ struct UiwHost {
 
 // Functions of the library. All are thread-safe; none throws.
 struct UiwKernelAbi {
-  // The directory with class/ and dev/, or NULL if there is no device. `rescan` lists the interfaces again. The string
-  // is never freed.
+  // The directory whose class/ and dev/ stand in for /sys/class and /dev, or NULL if there is no device. `rescan` lists
+  // the network interfaces again. The string is never freed.
   const char* (*root)(int rescan);
-  // Opens the device node with this file name ("uverbs0", "rdma_cm"), or, given a path in the tree
-  // ("./class/infiniband/..."), the current content of a port's file whose content changes. Returns a new descriptor,
-  // and for a node its object; -ENXIO if uiw has no such node or file; or another negative errno.
+  // Opens the device node with this file name ("uverbs0", "rdma_cm"). Given a path below root()
+  // ("./class/infiniband/..."), opens that file of a port, for example a counter, with its current content. Returns a
+  // new descriptor, and for a node its object; -ENXIO if uiw has no such node or file; or another negative errno.
   int (*open)(const char* node, int flags, uint64_t* object);
-  // write() on a descriptor of uiw, and all kinds of send() on a socket: the number of octets taken, or a negative
-  // errno.
+  // Carries out write() on a descriptor of uiw, and send() in all its forms on a socket of UIW_OBJECT_NETLINK. Returns
+  // the number of octets taken, or a negative errno.
   long (*write)(uint64_t object, int fd, const void* data, size_t size);
   // To be called when one more descriptor refers to the object.
   void (*retain)(uint64_t object);
   // To be called before `fd`, a descriptor that refers to the object, is closed.
   void (*release)(uint64_t object, int fd);
 
-  // Carry out the program's calls that concern SIGSEGV and SIGBUS: sigaction() for one of them, and pthread_sigmask().
-  // add_pending() completes the result of sigpending(). close_faults() and reopen_faults() are called before and after
-  // a thread is created; reopen_faults() gets the result of close_faults().
+  // Carry out the program's calls that concern SIGSEGV and SIGBUS: sigaction() for one of the two, and
+  // pthread_sigmask(). add_pending() adds the signals that the library holds back to the result of sigpending().
+  // close_faults() and reopen_faults() are called before and after a thread is created, so that it inherits the
+  // program's signal mask; reopen_faults() gets the result of close_faults().
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   void (*add_pending)(sigset_t* pending);
@@ -83,18 +84,19 @@ struct UiwKernelAbi {
   // poll() or the like, perhaps for that descriptor (hooks/waits.cc).
   void (*child_waits)();
 
-  // read() on a completion channel: takes an event, and waits for one if the descriptor blocks. The number of octets,
-  // or a negative errno: -EAGAIN if the interposer is to make the call itself. A cancellation point.
+  // Carries out read() on a completion channel: takes an event, and waits for one if the descriptor blocks. Returns the
+  // number of octets, or a negative errno: -EAGAIN if the interposer is to call libc. A cancellation point.
   long (*read_event)(int fd, void* to, size_t size);
-  // Carry out epoll_pwait() and ppoll() with a completion channel among their descriptors. Return what these return, or
-  // a negative errno as read_event() does.
+  // Carry out epoll_pwait() and ppoll() on descriptors that include the completion channel `channel`. Return the result
+  // of that call, or a negative errno: -EAGAIN if the interposer is to call libc.
   int (*wait_in_set)(int set, int channel, struct epoll_event* events, int most, int milliseconds,
                      const sigset_t* mask);
   int (*wait_in_poll)(struct pollfd* fds, size_t count, int channel, const struct timespec* timeout,
                       const sigset_t* mask);
 };
 
-// NULL if the library cannot be used.
+// The function of libuiw.so.1 that takes the interposer's table and returns the library's table, or NULL if the library
+// cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
 #define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v8"
 }

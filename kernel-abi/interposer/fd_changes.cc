@@ -10,12 +10,13 @@ namespace uiw::kernel_abi {
 
 namespace {
 
-// The counters of one side. A thread increments its own side's `open` and then reads the other side's, both in
-// sequentially consistent order; so if both sides begin at the same time, at least one sees the other.
+// The counters of one side: of the library's changes, or of the program's closings. A thread increments its own side's
+// `open` and then reads the other side's, both in sequentially consistent order; so if both sides begin at the same
+// time, at least one sees the other.
 struct Side {
-  std::atomic<unsigned> open{0};   // how many are begun and not ended
+  std::atomic<unsigned> open{0};   // changes or closings that have begun and not ended
   std::atomic<unsigned> ended{0};  // how many have ended so far
-  std::atomic<unsigned> vain{0};   // 1 + `ended` at the last timeout: nobody waits until `ended` grows
+  std::atomic<unsigned> vain{0};   // 1 + `ended` when a wait timed out: nobody waits again until `ended` grows
 
   void begin() { open.fetch_add(1); }
   void end() {
@@ -24,13 +25,13 @@ struct Side {
   }
 };
 Side g_changes, g_closings;
-// How many changes and closings this thread has begun and not ended. While it has any of the other side, or a nested
-// change, it does not wait, since it could wait for itself.
+// How many changes and closings this thread has begun and not ended. A change inside a closing, a closing inside a
+// change, and a nested change do not wait, since the thread could wait for itself.
 __thread unsigned t_changes __attribute__((tls_model("initial-exec"))) = 0;
 __thread unsigned t_closings __attribute__((tls_model("initial-exec"))) = 0;
 
-// Waits until the other side has nothing open, or the time is up. Calls `yield` before and `resume` after each sleep,
-// which is a bare system call, since nanosleep() of libc is a cancellation point.
+// Waits until no change or closing of the other side is open, but no longer than this time. Calls `yield` before and
+// `resume` after each sleep, which is a bare system call, since nanosleep() of libc is a cancellation point.
 template <typename Yield, typename Resume>
 void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
   const int saved_errno = errno;
@@ -42,7 +43,7 @@ void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
       break;
     }
     yield();
-    constexpr timespec kStep = {0, 50'000};  // some 100 us, with the timer's slack
+    constexpr timespec kStep = {0, 50'000};  // about 100 us, with the kernel's timer slack
     syscall(SYS_nanosleep, &kStep, nullptr);
     resume();
   }
@@ -56,7 +57,8 @@ void fd_begin_change() {
   if (t_changes++ == 0) fd_table_prepare();
   g_changes.begin();
   if (t_changes > 1 || t_closings > 0 || g_closings.open.load() == 0) return;
-  // In the child of a vfork, or of a fork that has not reset them yet, the counters are the parent's: no wait.
+  // The child of a vfork shares the parent's counters, and the child of a fork has copies of them until
+  // fd_changes_after_fork(). They say nothing about the child's threads, so neither child waits.
   if (fd_table_is_used() && fd_table_is_borrowed()) return;
   wait_for(
       g_closings, 100, [] { g_changes.open.fetch_sub(1); }, [] { g_changes.open.fetch_add(1); });

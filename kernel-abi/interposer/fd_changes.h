@@ -4,8 +4,8 @@
 //
 // A new descriptor of the library has the lowest free number, and enters the table a moment later. In between, a
 // program that closes all descriptors that it does not know would close it; and if a file of the program then got the
-// number, the library would later close that file. So each side waits for the other, but not for long, since a thread
-// of the other side may be stopped: the library for 0.1 s, the program for 1 s. After such a timeout nobody waits for
+// number, the library would later close that file. So each side waits for the other: the library for at most 0.1 s,
+// the program for at most 1 s, since a thread of the other side may be stopped. After such a timeout nobody waits for
 // that side until one of its changes or closings has ended. No thread waits for itself.
 //
 // In the child of a vfork, whose descriptors are its own, nothing waits. Part of the interposer. All functions are

@@ -46,15 +46,15 @@ std::atomic<uint64_t>* make_table() {
 
   auto* slots = static_cast<std::atomic<uint64_t>*>(memory);
   // The capacity is stored before the slots, since a thread that sees the slots must see the capacity, too. If two
-  // threads compute different capacities, as the limit has changed, a mapping smaller than the stored one is dropped.
+  // threads compute different capacities, as the limit has changed, a mapping for less than the stored one is dropped.
   unsigned known = 0;
   if (!g_fd_table.capacity.compare_exchange_strong(known, capacity) && known > capacity) {
     munmap(memory, size);
     return nullptr;
   }
   g_fd_table.owner.store(getpid(), std::memory_order_release);
-  // Registered before other threads can see the table, so that every child runs it. Two threads may both register it,
-  // which does no harm.
+  // The fork handler is registered before other threads can see the table, so that every child runs it. If two threads
+  // both register it, that does no harm.
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   std::atomic<uint64_t>* other = nullptr;
   if (!g_fd_table.slots.compare_exchange_strong(other, slots)) {

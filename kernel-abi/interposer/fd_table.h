@@ -16,7 +16,7 @@
 
 namespace uiw::kernel_abi {
 
-// An entry: 0, or an object of entry.h.
+// An entry of the table: 0 for no entry, or an object (entry.h).
 class FdEntry {
  public:
   constexpr explicit FdEntry(uint64_t bits = 0) : bits_(bits) {}
@@ -46,7 +46,7 @@ struct FdTable {
 };
 extern FdTable g_fd_table;
 
-// Set in the child of a fork that has inherited a descriptor of rdma_cm, until it first waits for descriptors
+// Set in the child of a fork that has inherited a descriptor of rdma_cm, until the child first waits for descriptors
 // (hooks/waits.cc).
 extern std::atomic<bool> g_fork_left_channels;
 
@@ -61,21 +61,21 @@ inline FdEntry fd_lookup(int fd) {
 // Whether there is a table. Without one, no descriptor is uiw's.
 inline bool fd_table_is_used() { return g_fd_table.slots.load(std::memory_order_acquire) != nullptr; }
 
-// Makes the table if there is none yet; does nothing without memory for it.
+// Makes the table if there is none yet. If there is no memory for the table, the process goes on without one.
 void fd_table_prepare();
 
 // True if the table is another process's: the caller is the child of a vfork and sees the parent's memory.
 bool fd_table_is_borrowed();
 
-// Sets an entry. 0, EMFILE if the number is beyond the table, or ENOMEM.
+// Sets the entry of a descriptor. Returns 0; EMFILE if the number is beyond the table; or ENOMEM.
 int fd_attach(int fd, FdEntry entry);
 
-// Clears an entry and returns it. If two threads call it at the same time, one gets the entry.
+// Clears the entry of a descriptor and returns it. Of two threads that do so at the same time, only one gets the entry.
 FdEntry fd_take(int fd);
-// Clears this entry. False if the number has another entry by now.
+// Clears the entry of a descriptor if it still is `entry`; else returns false.
 bool fd_take(int fd, FdEntry entry);
 
-// Clears the entry if it is that of an internal descriptor.
+// Clears the entry of a descriptor if it is one of the library's own.
 void fd_unprotect(int fd);
 
 }  // namespace uiw::kernel_abi

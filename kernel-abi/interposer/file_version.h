@@ -17,7 +17,7 @@ namespace uiw::kernel_abi {
 inline constexpr char kVersionMark[] = "UIW_PRIVATE_";
 inline constexpr size_t kLongestVersion = 32;  // with the terminating zero
 
-// Finds a mark with a version behind it in these octets, and copies the version. False if there is none.
+// Finds kVersionMark with a version behind it in these octets, and copies the version. False if there is none.
 inline bool find_version(const char* octets, size_t size, char (&version)[kLongestVersion]) {
   constexpr size_t kMark = sizeof kVersionMark - 1;
   const char* const end = octets + size;
@@ -37,7 +37,7 @@ inline bool find_version(const char* octets, size_t size, char (&version)[kLonge
 inline bool file_version(const char* path, char (&version)[kLongestVersion]) {
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return false;
-  // A mark may lie across two pieces, so the end of each piece is kept for the next.
+  // A mark and its version may lie across two pieces, so the end of each piece is kept for the next.
   constexpr size_t kOverlap = sizeof kVersionMark + kLongestVersion;
   char piece[4096];
   size_t kept = 0;

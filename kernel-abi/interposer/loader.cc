@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Decides when libuiw.so.1 and the plugin are loaded, and says why if that fails; own_files.h finds the files.
+// Decides when libuiw.so.1 and the plugin are loaded, and prints the reason if that fails; own_files.h finds the files.
 #include "kernel-abi/interposer/loader.h"
 
 #include <dlfcn.h>
@@ -57,7 +57,7 @@ uint64_t host_lookup(int fd) {
 
 int host_attach(int fd, uint64_t object) { return fd_attach(forget_stale(fd), FdEntry(object)); }
 
-// If the table has no room for it, the descriptor is just not protected.
+// If the table has no room for the descriptor, the descriptor is not protected.
 void host_protect(int fd) { fd_attach(fd, FdEntry(kInternalObject)); }
 
 cpu_set_t g_processors;
@@ -72,8 +72,9 @@ const cpu_set_t* host_processors() { return g_processors_known ? &g_processors :
 constexpr UiwHost kHost = {host_lookup,   host_attach,    host_protect, fd_unprotect,         fd_begin_change,
                            fd_end_change, call_sigaction, call_sigmask, fd_table_is_borrowed, host_processors};
 
-// The libuiw.so.1 that the program is linked to (for uiwdv.h), or null. It is used instead of our own file, since the
-// loader uses it for the plugin's dependency, too. If it is of another version, turns uiw off and returns null.
+// The libuiw.so.1 that the program is linked to (for uiwdv.h), or null. It is used instead of the file beside the
+// preload library, since the plugin depends on libuiw.so.1 and the loader gives it the one that is already loaded. If
+// that one is of another version, turns uiw off and returns null.
 void* library_of_program() {
   void* library = dlopen("libuiw.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr || dlvsym(library, UIW_KERNEL_ABI_SYMBOL, kVersionNode) != nullptr) return library;
@@ -86,8 +87,8 @@ void* library_of_program() {
   return nullptr;
 }
 
-// Makes the table of descriptors first. Fork handlers of the child run in the order of their registration
-// (pthread_atfork(3)), so in a child the table is ready before the library protects its descriptors again.
+// Makes the table of descriptors before it loads the library. Fork handlers of the child run in the order of their
+// registration (pthread_atfork(3)), so in a child the table is ready before the library protects its descriptors again.
 const UiwKernelAbi* load_library() {
   fd_table_prepare();
   static const char* const kNames[] = {"libuiw.so.1", "../provider/libuiw.so.1", nullptr};
@@ -109,8 +110,8 @@ const UiwKernelAbi* load_library() {
   return table;
 }
 
-// The plugin's constructor registers the driver with the libibverbs that it is linked to, which is the one already in
-// memory. The plugin's reference keeps both loaded.
+// The plugin is linked to libibverbs, so the loader gives it the libibverbs that is already in memory, and keeps that
+// loaded. The plugin's constructor registers the driver with it.
 void load_plugin(void* verbs) {
   const int abi = private_abi(verbs);
   char why[kReasonSize];
@@ -132,8 +133,8 @@ void load_plugin(void* verbs) {
         path_of(verbs), abi, abi, why);
 }
 
-// Loads the plugin when the program looks at the verbs class. libibverbs does that before it looks for drivers, on the
-// same thread, so it is early enough. If libibverbs is loaded only after the first look, a later look loads the plugin.
+// Loads the plugin. Called when the program uses a path in /sys/class/infiniband_verbs: libibverbs does so before it
+// looks for drivers, on the same thread. If libibverbs is not loaded yet, the next use of such a path loads the plugin.
 void serve_verbs() {
   void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (verbs == nullptr) return;

@@ -32,7 +32,7 @@ const char* file_name(const char* path) {
   return slash == nullptr ? path : slash + 1;
 }
 
-// If `path` is a link that leads nowhere, says so in `why`. False if it is no link.
+// If `path`, which does not exist, is a symbolic link, says so in `why`. False if it is no link.
 bool broken_link(const char* path, char* why, size_t why_size) {
   char target[256];
   const long length = syscall(SYS_readlinkat, AT_FDCWD, path, target, sizeof target - 1);
@@ -42,7 +42,7 @@ bool broken_link(const char* path, char* why, size_t why_size) {
   return true;
 }
 
-// If the file is of another version than this library, says so in `why`.
+// If the file is of another version than this library, says so in `why` and returns true.
 bool other_version(const char* path, char* why, size_t why_size) {
   char version[kLongestVersion];
   if (!file_version(path, version) || strcmp(version, kVersion) == 0) return false;
@@ -56,7 +56,7 @@ void plugin_folder(char* path, size_t size) {
   if (!beside_us("../provider/plugin", path, size) || !exists(path)) beside_us("libibverbs", path, size);
 }
 
-// Says in `why` that there is no such file. Only names of plugins have a folder in them.
+// Says in `why` that there is no such file. A name with a folder in it is that of a plugin.
 void missing(const char* name, char* why, size_t why_size) {
   const char* const file = file_name(name);
   if (file == name) {
@@ -107,7 +107,7 @@ void* load_own(const char* const* names, char* why, size_t why_size) {
   if (void* library = dlopen(file, kFlags)) return library;
   const char* message = dlerror();
   if (why[0] != '\0') return nullptr;
-  // The loader's message begins with the name as it was given if the file was not found, else with a path.
+  // If the file was not found, the loader's message begins with the name given to dlopen(); otherwise with a path.
   const size_t length = strlen(file);
   if (message == nullptr || (strncmp(message, file, length) == 0 && message[length] == ':'))
     missing(first, why, why_size);

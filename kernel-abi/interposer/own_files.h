@@ -18,8 +18,8 @@ const char* own_path();
 // The path of a library that is loaded.
 const char* path_of(void* library);
 
-// Loads the first of these files that exists. The names are relative to the folder of this library; the first is the
-// one in an installation. If none can be loaded, returns null, and `why` says which, why, and what to do.
+// Loads the first of these files that exists and can be loaded. The names are relative to the folder of this library;
+// the first is that of an installation. On failure returns null, and `why` says which file failed, why, and what to do.
 void* load_own(const char* const* names, char* why, size_t why_size);
 
 // The names of the plugin for a private ABI, for load_own().

@@ -25,8 +25,8 @@ Component next_component(const char*& cursor) {
   }
 }
 
-// True if `rest` never leads above its start by "..". One exception: it may end at the parent, as the ".." of a listing
-// does, since that is a directory of the tree, too.
+// True if `rest` never leads above its start by "..". One exception: `rest` may end at the parent of its start, as the
+// ".." of a directory listing does, since the parent is a directory of the tree, too.
 bool stays_inside(const char* rest) {
   int depth = 0;
   for (;;) {

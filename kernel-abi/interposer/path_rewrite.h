@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Recognises RDMA paths, and maps them into our own directory tree.
+// Recognises RDMA paths, and maps them into the directory tree of uiw.
 //
 // Part of the interposer: no allocation, no C++ runtime, does not change errno.
 #pragma once
@@ -27,8 +27,8 @@ struct RdmaPath {
 RdmaPath parse_rdma_path(const char* path);
 
 // As parse_rdma_path(), for a relative path that leads from `folder`, a descriptor or AT_FDCWD, into an area.
-// `is_folder` says whether a descriptor is that of a folder by its absolute path ("/", "/sys/class"); it is asked only
-// about folders from which the path would lead into an area; for most paths there are none.
+// `is_folder` says whether a descriptor refers to the folder with this absolute path ("/", "/sys/class"). It is called
+// only for folders from which the path would lead into an area, so for most paths it is not called at all.
 RdmaPath parse_relative_rdma_path(const char* path, int folder, bool (*is_folder)(int folder, const char* absolute));
 
 // Writes root + "/" + prefix + rest. False if it does not fit.

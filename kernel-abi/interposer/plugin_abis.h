@@ -7,7 +7,7 @@
 
 namespace uiw::kernel_abi {
 
-// The one that most systems have comes first.
+// The ABI that most systems have comes first.
 inline constexpr int kPluginAbis[] = {
 #define UIW_PRIVATE_ABI(number, release) number,
 #include "provider/plugin/abi/releases.def"

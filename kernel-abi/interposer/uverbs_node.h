@@ -20,7 +20,7 @@ inline constexpr unsigned kUverbsFirstMinor = 192;
 
 inline dev_t uverbs_device(unsigned number) { return makedev(kUverbsMajor, kUverbsFirstMinor + number); }
 
-inline constexpr unsigned kUverbsNumberShift = 3;  // above the kind
+inline constexpr unsigned kUverbsNumberShift = 3;  // above the bits of UIW_OBJECT_KIND_MASK
 inline constexpr unsigned kUverbsSerialShift = 19;
 inline constexpr uint64_t kUverbsNumberMask = 0xffff;
 inline constexpr uint64_t kUverbsSerialMask = (uint64_t{1} << 43) - 1;

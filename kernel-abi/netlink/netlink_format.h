@@ -45,8 +45,8 @@ inline OctetView octets_of(const nlmsghdr* message) {
   return {reinterpret_cast<const std::uint8_t*>(message), message->nlmsg_len};
 }
 
-// The attributes of a message, indexed by type (without the flags for nesting and byte order): the last one of the
-// type, as in the kernel, or null if there is none. Types beyond the array are skipped.
+// The attributes of a message, indexed by type (without the flags for nesting and byte order); null if a type does not
+// occur. If a type occurs more than once, the last one counts, as in the kernel. Types beyond the array are skipped.
 using NetlinkAttributes = std::array<nlattr*, 128>;
 inline NetlinkAttributes attributes_of(nlmsghdr* message) {
   NetlinkAttributes found{};
@@ -75,9 +75,9 @@ inline std::optional<std::string_view> text_of(const nlattr* attribute) {
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-// One message. The functions throw std::bad_alloc if there is no memory, or no room in the message; answers use at most
-// half of the room. libnl does not check that the length of an attribute fits into 16 bits; it always does, since the
-// room is smaller.
+// A message that is being written, of up to kRoom octets. The functions throw std::bad_alloc if there is no memory, or
+// no room in the message; answers use at most half of the room. libnl does not check that the length of an attribute
+// fits into 16 bits; here it always does, since the room is smaller.
 class NetlinkWriter {
  public:
   NetlinkWriter(unsigned type, unsigned flags, std::uint32_t sequence, std::uint32_t port)
@@ -86,7 +86,7 @@ class NetlinkWriter {
     nlmsg_put(message_.get(), port, sequence, static_cast<int>(type), 0, static_cast<int>(flags));
   }
 
-  // Octets behind the header that are no attribute.
+  // Appends octets that are no attribute, directly behind the header.
   void raw(const void* data, std::size_t size) {
     check(nlmsg_append(message_.get(), const_cast<void*>(data), size, NLMSG_ALIGNTO) == 0);
   }
@@ -141,7 +141,7 @@ class Datagrams {
     last.insert(last.end(), message.begin(), message.end());
     last.resize(NLMSG_ALIGN(last.size()));
   }
-  // Ends a datagram: the next message begins a new one. Each answer begins one.
+  // Ends a datagram, so that the next message begins a new one. Called at the end of each answer.
   void close() {
     if (!datagrams_.empty() && !datagrams_.back().empty()) datagrams_.emplace_back();
   }

@@ -74,7 +74,7 @@ class Exchange {
     const unsigned flags = request_.nlmsg_flags;
     int error = 0;
     if ((flags & NLM_F_REQUEST) != 0 && request_.nlmsg_type >= NLMSG_MIN_TYPE) {
-      // No acknowledgement after a dump, which ends with a message of its own, nor after an answer of the host.
+      // No acknowledgement follows a dump, which ends with NLMSG_DONE, or an answer of the host's kernel.
       error = dispatch();
       if (answered_in_full_) return;
     }
@@ -82,7 +82,7 @@ class Exchange {
   }
 
  private:
-  // All return 0 or a negative errno.
+  // The functions below that return an int return 0 or a negative errno.
 
   int dispatch() {
     if (client_of(request_.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
@@ -221,7 +221,7 @@ class Exchange {
   }
 
   // Answers STAT_GET with the counters of the port. Queue pairs and memory regions have no counters of their own, so a
-  // dump of theirs is empty.
+  // dump of such counters is empty.
   int statistic(std::optional<std::uint32_t> index, bool dump) {
     const auto device = find(index);
     if (!device || !names_no_other_port()) return -EINVAL;
@@ -237,8 +237,8 @@ class Exchange {
     return 0;
   }
 
-  // Answers SYS_GET, the settings of RDMA as a whole. Programs apply them to all their devices, so if the host has
-  // RDMA, its answer counts.
+  // Answers SYS_GET, the settings of RDMA as a whole. Programs apply the settings to all devices, so if the host's
+  // kernel has RDMA, the kernel's values are repeated here.
   int system() {
     Octets host = world_.host(octets_of(&request_));
     NetlinkAttributes said{};
@@ -250,12 +250,12 @@ class Exchange {
     constexpr std::uint8_t kShared = 1;
     writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_NETNS_MODE,
                                 by_host(RDMA_NLDEV_SYS_ATTR_NETNS_MODE).value_or(kShared));
-    // Whether a controlled Q_Key may be set without a privilege. With uiw it may.
+    // Whether a controlled Q_Key may be set without a privilege. uiw allows this.
     writer.number<std::uint8_t>(kPrivilegedQkeyMode, by_host(kPrivilegedQkeyMode).value_or(host.empty() ? 1 : 0));
     // 0: the program's socket gets no reports of devices that come and go, not even from the host.
     writer.number<std::uint8_t>(kMonitorMode, 0);
-    // Whether registered memory stays usable over a fork. With uiw it does, since no pages are pinned; with the host's
-    // adapters it does since Linux 5.13.
+    // Whether registered memory stays usable over a fork. Memory of uiw does, since no pages are pinned; that of the
+    // host's adapters does since Linux 5.13.
     const auto copies = by_host(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK);
     if (copies || host.empty()) writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, copies.value_or(1));
     answers_.add(writer.octets());
@@ -263,8 +263,8 @@ class Exchange {
     return 0;
   }
 
-  // Answers with the name and number of a device node: with an index, the node of that device; without, one that
-  // belongs to no device.
+  // Answers with the name and number of a device node. If the request has a device index, this is the node of that
+  // device; otherwise it is a node that belongs to no device (rdma_cm).
   int node(std::optional<std::uint32_t> index) {
     const auto type = text_of(attributes_[RDMA_NLDEV_ATTR_CHARDEV_TYPE]);
     if (!type) return -EINVAL;
@@ -294,7 +294,7 @@ class Exchange {
     }
   }
 
-  // Passes the answer of the host on; returns `otherwise` if there is no RDMA in the kernel.
+  // Sends the request to the host's kernel and passes its answer on. Returns `otherwise` if the kernel has no RDMA.
   int ask_host(int otherwise) {
     Octets answer = world_.host(octets_of(&request_));
     if (answer.empty()) return otherwise;
@@ -304,7 +304,7 @@ class Exchange {
     return 0;
   }
 
-  // Adds a message of the host's answer, addressed to the program's port instead of that of our socket.
+  // Adds a message of the kernel's answer, addressed to the Netlink port of the program's socket, not of uiw's.
   void pass_on(nlmsghdr* message) {
     message->nlmsg_pid = port_;
     answers_.add(octets_of(message));

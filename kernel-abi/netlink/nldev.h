@@ -3,9 +3,9 @@
 // client RDMA_NL_NLDEV of rdma/rdma_netlink.h (drivers/infiniband/core/nldev.c). Functions without side effects:
 // requests in, answers out.
 //
-// The devices of uiw have indices from kOwnIndices on; those of the host are counted from 0. A request about all
-// devices is answered with those of the host first; one about a device of the host, or not about devices, by the host
-// alone.
+// The devices of uiw have indices from kOwnIndices on; those of the host are counted from 0. The answer to a request
+// about all devices has those of the host first. A request about one device of the host, or for another client than
+// RDMA_NL_NLDEV, is answered by the host's kernel alone.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace uiw::kernel_abi {
 
-// A device of uiw has this index plus the N of its uverbsN, so that it keeps the index as long as the process lives.
+// The index of a device of uiw is this number plus the N of its node uverbsN, which stays the same while the process
+// lives.
 constexpr std::uint32_t kOwnIndices = 0x10000;
 
 struct NldevWorld {

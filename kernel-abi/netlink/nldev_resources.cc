@@ -23,7 +23,7 @@ std::uint32_t shown_number(const ProcessInventory& process, std::uint32_t number
   return process.pid << kNumberBits | (number & ((1U << kNumberBits) - 1));
 }
 
-// A process that has no number in this PID namespace is shown by its name, as the kernel's own users of a device are.
+// A process that has no PID in this namespace is shown by its name, as the kernel's own users of a device are.
 void write_process(NetlinkWriter& writer, const ProcessInventory& process) {
   if (process.pid != 0) return writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_RES_PID, process.pid);
   writer.text(RDMA_NLDEV_ATTR_RES_KERN_NAME, process.inventory.command);

@@ -3,8 +3,8 @@
 // restrack.c), for the commands RDMA_NLDEV_CMD_RES_*_GET and STAT_GET. Functions without side effects.
 //
 // The kernel numbers the objects of all processes together. Here each process numbers its own objects. The number shown
-// has the PID in the upper bits and the low ten bits of the object's number below them, so that two processes never
-// show the same number, and an object keeps its number while it lives. Queue pairs are shown by their QP numbers.
+// has the PID in the upper bits and the low ten bits of the object's number below them. So two processes that have PIDs
+// here never show the same number, and an object keeps its number. Queue pairs are shown by their QP numbers.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@ struct ResourceKind {
   unsigned table, entry, number;
   struct Object {
     std::uint32_t number;
-    std::function<void(NetlinkWriter&)> write;  // writes its attributes; `processes` must be live
+    std::function<void(NetlinkWriter&)> write;  // writes the attributes; `processes` must still exist
   };
   std::vector<Object> (*objects)(const Processes& processes, std::string_view device);
 };
 // The kind that a command asks for; null for other commands.
 const ResourceKind* resource_kind(unsigned command);
 
-// RDMA_NLDEV_ATTR_RES_SUMMARY: how many of each kind the device has.
+// Writes RDMA_NLDEV_ATTR_RES_SUMMARY: how many objects of each kind the device has.
 void write_summary(NetlinkWriter& writer, const Processes& processes, std::string_view device);
-// RDMA_NLDEV_ATTR_STAT_HWCOUNTERS: the counters of ports/1/hw_counters.
+// Writes RDMA_NLDEV_ATTR_STAT_HWCOUNTERS: the counters that sysfs has in ports/1/hw_counters.
 void write_hw_counters(NetlinkWriter& writer, const Processes& processes, std::string_view device);
 
 }  // namespace uiw::kernel_abi

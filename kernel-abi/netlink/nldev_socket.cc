@@ -21,7 +21,7 @@ namespace {
 constinit TableMutex g_connecting;  // held in own_port(): one thread at a time prepares a socket
 
 constexpr std::size_t kLongestRequest = std::size_t{1} << 16;
-constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;  // the kernel's datagrams end at 32 KiB
+constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;  // the kernel's datagrams have at most 32 KiB
 
 const sockaddr* generic(const sockaddr_nl* address) { return reinterpret_cast<const sockaddr*>(address); }
 sockaddr* generic(sockaddr_nl* address) { return reinterpret_cast<sockaddr*>(address); }
@@ -33,9 +33,9 @@ sockaddr_nl address_of_port(std::uint32_t port) {
   return address;
 }
 
-// Connects the socket to itself, and returns its port number or a negative errno. Any process can send to a socket of
+// Connects the socket to itself, and returns its Netlink port or a negative errno. Any process can send to a socket of
 // NETLINK_USERSOCK that is not connected, and the program would take that for the kernel's answer. So what was sent
-// before the connect is dropped, under a lock: once the socket is connected, another thread may put an answer into it.
+// before the connect is dropped. A lock keeps another thread from putting an answer into the socket before that.
 long long own_port(int fd) {
   const LockGuard lock(g_connecting);
   sockaddr_nl own{};
@@ -61,7 +61,7 @@ long long own_port(int fd) {
 // and each further part of a dump while one is read; so when there is nothing to read, the answer is complete.
 Octets ask_kernel(OctetView request) {
   Octets answer;
-  // Whether the kernel has RDMA. Opening the socket would show that, too, but makes the kernel look for a module each
+  // A kernel without RDMA has no such directory. socket() would fail, too, but makes the kernel look for a module each
   // time.
   if (::access("/sys/class/infiniband", F_OK) != 0) return answer;
   const int fd = DescriptorChange().guard(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));

@@ -63,15 +63,15 @@ class CmChannel {
   std::set<std::uint32_t>& ids() UIW_REQUIRES(g_registry_lock) { return ids_; }
 
   // A wait of a blocking GET_EVENT, created when the queue was found empty. wait() is called without the lock, and ends
-  // with the next event. Like a blocking write to the kernel's device, it restarts after a signal whose handler has
-  // SA_RESTART, and can be cancelled.
+  // with the next event. Like a blocking write to the kernel's device, wait() restarts after a signal whose handler
+  // has SA_RESTART, and can be cancelled.
   class Waiter {
    public:
     explicit Waiter(CmChannel& channel) UIW_REQUIRES(g_registry_lock);
     ~Waiter();  // takes the lock
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
-    int wait();  // 0: look at the queue again; or EINTR
+    int wait();  // 0: the queue may have an event now; or EINTR
 
    private:
     friend class CmChannel;
@@ -106,7 +106,7 @@ class CmChannel {
   bool closed_ UIW_GUARDED_BY(g_registry_lock) = false;
   bool inherited_ UIW_GUARDED_BY(g_registry_lock) = false;
   const unsigned generation_ = fork_generation();
-  bool was_non_blocking_ UIW_GUARDED_BY(g_registry_lock) = false;  // non_blocking() when it was closed
+  bool was_non_blocking_ UIW_GUARDED_BY(g_registry_lock) = false;  // the value of non_blocking() at close()
   CmEvents events_ UIW_GUARDED_BY(g_registry_lock);
   std::set<std::uint32_t> ids_ UIW_GUARDED_BY(g_registry_lock);  // the numbers of the ids that use this channel
   std::set<Waiter*> waiters_ UIW_GUARDED_BY(g_registry_lock);

@@ -59,7 +59,7 @@ struct Request {
   std::size_t out;
 };
 
-// All functions below return 0 or an errno.
+// The functions below that return an int return 0 or an errno.
 
 template <typename Command>
 int read_command(const Request& request, Command& command, std::size_t least = sizeof(Command)) {
@@ -121,7 +121,7 @@ sockaddr_storage old_address(const sockaddr_in6& octets) {
   return address.ss_family == AF_IB ? sockaddr_storage{} : address;
 }
 
-// Whether the size of an address, which the newer commands contain, is that of the address's family.
+// Whether `size`, which the newer commands contain beside each address, is right for the address's family.
 bool is_sized(const sockaddr_storage& address, std::size_t size) {
   return size != 0 && size == address_size(address.ss_family);
 }
@@ -268,7 +268,7 @@ int get_event(const Request& request) {
   for (;;) {
     std::optional<CmChannel::Waiter> waiter;
     {
-      CmEvent event;  // released after the lock: it may have the last reference to an id
+      CmEvent event;  // destroyed after the lock is released, since it may have the last reference to an id
       const LockGuard lock(g_registry_lock);
       // If another thread has closed the channel since this call began, this call waits for an event that never comes,
       // as does a call that was already waiting.
@@ -463,7 +463,8 @@ long write_cm_command(const UiwHost& host, std::uint64_t object, const void* dat
   const Request request = {host, CmRegistry::instance().find_channel(object),
                            static_cast<const std::uint8_t*>(data) + sizeof header, header.in, header.out};
   if (request.channel == nullptr) return -EBADF;
-  // DESTROY_ID does not take the channel over, since the child of a fork may only be cleaning up.
+  // The first command in the child of a fork takes an inherited channel over (CmRegistry::use()). DESTROY_ID does not,
+  // since the child may only be cleaning up.
   if (header.cmd != RDMA_USER_CM_CMD_DESTROY_ID) {
     if (const int error = CmRegistry::instance().use(*request.channel); error != 0) return -error;
   }

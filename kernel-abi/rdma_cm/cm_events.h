@@ -20,7 +20,7 @@ enum class CmEventType : std::uint32_t {
   disconnected = 10,
   device_removal = 11,
   multicast_join = 12,
-  user = 18,  // the program itself writes these two, since rdma-core 59
+  user = 18,  // written by the program itself, as is `internal`, since rdma-core 59
   internal = 19,
 };
 

@@ -12,8 +12,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// How often show_id() tries to lock an id, whose command lock a command holds briefly. It must not wait for the
-// command, which may need the thread "uiw-cm", perhaps this one; so after these attempts the id is left out.
+// How often show_id() tries to take the command lock of an id; after that, the id is left out. show_id() does not wait
+// for the lock, since it may run on the thread "uiw-cm", which should not wait for a command of the program.
 constexpr int kAttempts = 16;
 
 // enum rdma_cm_state of include/rdma/rdma_cm.h.

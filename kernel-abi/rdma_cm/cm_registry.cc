@@ -180,8 +180,9 @@ void CmRegistry::remove_id_locked(CmId& id) noexcept {
   }
 }
 
-// Called with the id's command lock held. Also tears down the id's children whose CONNECT_REQUEST the program has not
-// fetched. Takes the children's command locks as well; no other thread knows these children, so there is no deadlock.
+// Called with the id's command lock held. Also tears down the id's children, which are the new ids of its
+// CONNECT_REQUEST events that the program has not fetched. Takes their command locks as well; no thread that holds a
+// child's lock waits for its listener's, so there is no deadlock.
 bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported) {
   CmId::Detached detached;
   CmEvents dropped;
@@ -284,8 +285,8 @@ void CmRegistry::inherit_in_child() {
   g_registry_lock.unlock();
 }
 
-// Called when the program has closed a channel: if none of the others is inherited, the end of the parent does not
-// matter any more.
+// Called when the program has closed a channel: if no other channel is inherited, the end of the parent does not matter
+// any more.
 void CmRegistry::forget_inherited() {
   {
     const LockGuard lock(g_registry_lock);

@@ -7,7 +7,7 @@
 //     a function of the provider is called that may call back; so the provider's callbacks may take it on any thread,
 //     at any time.
 //   * Each id has a command lock, which is taken before the registry's lock. It makes the commands of an id run one
-//     after the other. Callbacks do not take it.
+//     after the other. Callbacks about a connection or a listener do not take it.
 #pragma once
 
 #include <array>
@@ -47,11 +47,12 @@ class CmRegistry {
   void remove_id_locked(CmId& id) noexcept UIW_REQUIRES(g_registry_lock);
   // Finds an id by its number. 0; ENOENT if there is no such id, EINVAL if it belongs to another channel.
   int find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id);
-  // Finds the id that has joined this group. 0, or an errno as find_id().
+  // Finds the id that has joined the multicast group with this number. 0, or an errno as find_id().
   int find_member(const std::shared_ptr<CmChannel>& channel, std::uint32_t group, std::shared_ptr<CmId>& id);
   // Destroys an id. Returns 0 and the number of its events that the program has fetched, or an errno as find_id().
   int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::uint32_t& events_reported);
-  // Moves an id to another channel, with its events and the children in them. 0, or an errno as find_id().
+  // Moves an id to another channel, with its events and the new ids in them. Returns 0 and the number of the id's
+  // events that the program has fetched; an errno as find_id(); or EIO if the channel is still the parent's.
   int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to, std::uint32_t number,
                  std::uint32_t& events_reported);
 
@@ -62,15 +63,15 @@ class CmRegistry {
   // All ids.
   std::vector<std::shared_ptr<CmId>> ids();
 
-  // Reports to the ids of an interface that its device is gone.
+  // Called when a network interface was removed: the ids on its device report that to the program.
   void interface_removed(unsigned ifindex);
 
   // Frees the TCP port `number`, or with `datagrams` the UDP port, for a socket of the program: an id that is bound to
-  // this port moves to a substitute port (provider/connect/rdma_port.h). Returns whether one did.
+  // this port moves to a substitute port (provider/connect/rdma_port.h). Returns whether an id has moved.
   bool give_way(std::uint16_t number, bool datagrams);
 
   // Whether another id has this port (cma.c: cma_check_port): 0 if none; EADDRNOTAVAIL if one of the two ids has it for
-  // all addresses; EADDRINUSE if both have it for the same address.
+  // all addresses; EADDRINUSE if both have the port for the same address.
   int check_port(const CmRoute& asking, const CmBinding& binding) const UIW_REQUIRES(g_registry_lock);
 
   // Called around a fork. lock_for_fork() returns whether there is a channel that a child would inherit.

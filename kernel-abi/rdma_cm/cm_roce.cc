@@ -15,8 +15,8 @@ namespace uiw::kernel_abi {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
-constexpr std::uint8_t kExactly = 2;         // a selector in path records
-constexpr std::uint8_t kUsualLifetime = 18;  // the value of the kernel for paths on Ethernet
+constexpr std::uint8_t kExactly = 2;         // the selector of path records that means "equal" (IB_SA_EQ)
+constexpr std::uint8_t kUsualLifetime = 18;  // CMA_IBOE_PACKET_LIFETIME of cma.c; newer kernels have 16
 constexpr unsigned kMax5Bits = 31;
 
 std::uint8_t rate_of(unsigned speed_mbps) {
@@ -30,8 +30,8 @@ std::uint8_t depth(std::uint8_t asked) { return std::min(asked, static_cast<std:
 
 }  // namespace
 
-// The local ACK timeout is twice the lifetime of the path; both are exponents of 2. If RDMA_OPTION_ID_ACK_TIMEOUT is
-// set before the path is resolved, it determines the lifetime.
+// The lifetime of a path and the local ACK timeout are given as exponents of 2, and the timeout is twice the lifetime.
+// If RDMA_OPTION_ID_ACK_TIMEOUT is set before the path is resolved, it determines the lifetime.
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout) {
   RocePath path;

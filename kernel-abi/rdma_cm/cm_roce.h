@@ -18,8 +18,8 @@
 
 namespace uiw::kernel_abi {
 
-// The room for private data in REQ (which also has the IP addresses), in REP and in REJ. A consumer may send this much,
-// and events always show this much.
+// The room for private data in REQ (which also has the IP addresses), in REP and in REJ. A consumer may send at most
+// this much, and an event reports at least this length.
 constexpr std::size_t kReqPrivateData = 56;
 constexpr std::size_t kRepPrivateData = 196;
 constexpr std::size_t kRejPrivateData = 148;
@@ -27,7 +27,7 @@ constexpr std::size_t kRejPrivateData = 148;
 constexpr std::size_t kSidrReqPrivateData = 180;
 constexpr std::size_t kSidrRepPrivateData = 136;
 
-// The status of a SIDR_REP if no process has the service, and if the service rejects (chapter 12.11.2.2).
+// The status of a SIDR_REP if no process has the service, and if the service rejects the request (chapter 12.11.2.2).
 constexpr int kSidrUnsupported = 1, kSidrRejected = 2;
 
 // The Q_Key of rdma_cm's queue pairs for datagrams (RDMA_UDP_QKEY of <rdma/rdma_cma.h>).
@@ -73,10 +73,11 @@ void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp
 void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
               ib_uverbs_qp_attr& attributes);
 
-// The attributes of a queue pair of type UD, which are the same for all steps.
+// The attributes of a queue pair of type UD, which are the same for every state that the queue pair is taken to.
 void fill_datagram(ib_uverbs_qp_attr& attributes);
 
-// Sets the parameters of an event for a REQ or REP with this much room for private data, and these counts.
+// Sets the parameters of an event for a REQ or REP: the length of its private data, which is at least `room`, the retry
+// counts and the queue pair number.
 void fill_message(std::size_t room, const provider::RetryCounts& counts, rdma_ucm_conn_param& event);
 
 }  // namespace uiw::kernel_abi

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the tree for the devices of provider/process/device.h. A device keeps its uverbs number as long as the process
-// lives.
+// Makes the sysfs tree for the devices that provider/process/device.h lists. A device keeps its uverbs number as long
+// as the process lives.
 #include "kernel-abi/sysfs/device_tree.h"
 
 #include <dirent.h>
@@ -40,10 +40,10 @@ struct State {
   bool scanned UIW_GUARDED_BY(mutex) = false;
   uid_t scanned_as UIW_GUARDED_BY(mutex) = 0;
   const char* root UIW_GUARDED_BY(mutex) = nullptr;
-  // Every root that was returned, since the strings must remain live.
+  // Every root that device_tree_root() has returned, since its callers keep the pointers.
   std::set<std::string> roots UIW_GUARDED_BY(mutex);
   std::map<std::string, unsigned> numbers UIW_GUARDED_BY(mutex);
-  std::vector<NumberedDevice> devices UIW_GUARDED_BY(mutex);  // those of `root`
+  std::vector<NumberedDevice> devices UIW_GUARDED_BY(mutex);  // the devices in the tree at `root`
   std::set<std::string> complaints UIW_GUARDED_BY(mutex);
 };
 
@@ -54,7 +54,7 @@ State& state() {
 
 std::vector<std::string> list_folder(const char* path, const char* prefix) {
   std::vector<std::string> names;
-  const DescriptorChange change;  // until the folder is closed
+  const DescriptorChange change;  // covers the descriptor from opendir() to closedir()
   if (DIR* stream = ::opendir(path)) {
     while (const dirent* entry = ::readdir(stream)) {
       const std::string name = entry->d_name;
@@ -124,14 +124,14 @@ const char* device_tree_root(bool rescan) {
     if (s.scanned && s.scanned_as == user) return s.root;
   }
 
-  // Before our lock is taken: it is not held while the kernel is asked for the interfaces.
+  // These calls ask the kernel for the interfaces, so the lock is taken only after them.
   const provider::LoadedSettings& settings = provider::settings();
   std::vector<provider::DeviceInfo> devices;
   if (settings.error.empty()) devices = provider::enumerate_devices();
   const HostDevices host = devices.empty() ? HostDevices() : look_at_host();
 
   const LockGuard lock(s.mutex);
-  // If this throws for lack of memory, the former devices and root stay.
+  // If one of the next steps throws std::bad_alloc, the former devices and root stay.
   const char* root = nullptr;
   std::vector<NumberedDevice> numbered;
   if (!settings.error.empty()) complain(s, settings.error);
@@ -221,7 +221,7 @@ int unreadable() {
   return made < 0 ? -errno : made;
 }
 
-// Opens the current content of a file that is no counter.
+// Opens the current content of a file of the port that is not a counter.
 int open_live(const PortPath& path, const provider::DeviceInfo& now) {
   using Kind = PortPath::Kind;
   if (path.kind == Kind::state) return memory_with(port_state(now).line);

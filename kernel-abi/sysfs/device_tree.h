@@ -10,8 +10,9 @@
 namespace uiw::kernel_abi {
 
 // The root of the tree; null if there are no devices: no interface is suitable, a setting is wrong, or no directory can
-// be written (the last two are reported once on stderr). The string is never freed. `rescan` lists the interfaces
-// again; so does a change of the effective user, who may not be able to read the old tree.
+// be written (the last two are reported once on stderr). The string is never freed. With `rescan` the interfaces are
+// listed again. They are also listed again after a change of the effective user, who may not be able to read the old
+// tree.
 const char* device_tree_root(bool rescan);
 
 // The devices that the tree shows, in the order of their interfaces; none if there is no tree. `rescan` lists the
@@ -19,18 +20,18 @@ const char* device_tree_root(bool rescan);
 // Throws std::bad_alloc.
 std::vector<NumberedDevice> numbered_devices(bool rescan);
 
-// N of "uverbsN" if it belongs to a device of uiw.
+// The number N of the node "uverbsN", if the node belongs to a device of uiw.
 std::optional<unsigned> own_verbs_node(const char* name);
 
-// Opens the current content of a port's file whose content changes, by its path in the tree
-// ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error", ".../state", ".../gids/0"): a descriptor for reading from
-// memory. -ENXIO for other paths, and another negative errno if there is no descriptor. For a folder with counters it
-// first updates the files (refresh_counters()). Throws std::bad_alloc.
+// Opens a file of a port whose content changes, by its path in the tree
+// ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error", ".../state", ".../gids/0"). Returns a descriptor from
+// which the current content is read; -ENXIO for other paths; another negative errno if there is no descriptor. For a
+// folder with counters, updates the files in it (refresh_counters()) and returns -ENXIO. Throws std::bad_alloc.
 int open_port_file(const char* path);
 // Updates the counters in the tree, for programs that read it without the interposer. Throws std::bad_alloc.
 void refresh_counters();
 
-// Called before and after a fork, so that the child finds the locks free.
+// Called before and after a fork: the lock of the tree is held meanwhile, so that the child finds it free.
 void lock_device_tree();
 void unlock_device_tree();
 

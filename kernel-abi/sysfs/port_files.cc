@@ -11,13 +11,14 @@ namespace {
 using provider::PortCounter;
 using provider::PortCounts;
 
-constexpr std::uint64_t kOctetsOfUnit = 4;  // of port_xmit_data and port_rcv_data
+constexpr std::uint64_t kOctetsOfUnit = 4;  // port_xmit_data and port_rcv_data count units of 4 octets
 
 template <PortCounter... kCounters>
 std::uint64_t sum(const PortCounts& counts) {
   return (counts[index_of(kCounters)] + ...);
 }
-// The value of counters whose errors cannot occur where sockets take the place of a link.
+// The value of counters of events on a link or in a switch, which cannot occur since sockets take the place of the
+// link.
 std::uint64_t none(const PortCounts&) { return 0; }
 
 constexpr auto sent_packets = sum<PortCounter::packets_sent, PortCounter::datagrams_sent>;
@@ -106,7 +107,7 @@ std::optional<unsigned> index_in(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(index) : std::nullopt;
 }
 
-// Parses what follows "ports/1".
+// Parses the components of a path that follow "ports/1".
 bool parse_in_port(std::span<const std::string_view> parts, PortPath& found) {
   using Kind = PortPath::Kind;
   const std::string_view first = parts.front();

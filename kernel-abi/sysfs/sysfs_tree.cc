@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Creates and checks directories by their descriptors, so that another user cannot replace a part of a path between a
-// check and its use.
+// Creates and checks directories through descriptors, so that another user cannot replace a part of a path between a
+// check and the use of the path.
 #include "kernel-abi/sysfs/sysfs_tree.h"
 
 #include <dirent.h>
@@ -146,8 +146,8 @@ bool contains(int root, const TreeEntry& entry) {
          std::memcmp(found.data(), entry.content.data(), entry.content.size()) == 0;
 }
 
-// Whether the tree has all its content. Compares all of it, since a program that removes old files (systemd-tmpfiles in
-// /tmp) may have removed a part.
+// Whether the directory has all entries of `tree` with their content; counters only have to exist. Checks all entries,
+// since a program that removes old files (systemd-tmpfiles in /tmp) may have removed some.
 bool is_whole(int parent, const std::string& name, const Tree& tree) {
   const Descriptor root = open_folder(parent, name.c_str());
   if (!root.valid()) return false;
@@ -183,8 +183,8 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
   }
   if (error == 0 && ::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0) {
     error = errno;
-    // Another process was faster, or the existing tree is damaged. A damaged tree gets the name of an abandoned one, so
-    // that a later process removes it if this process ends here.
+    // Another process has created the tree meanwhile, or the existing tree is damaged. A damaged tree gets the name of
+    // an abandoned one, so that a later process removes it if this process ends before it can remove the tree.
     if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR) {
       error = 0;
       if (!is_whole(parent, name, tree)) {
@@ -227,14 +227,15 @@ OwnFolder find_spare(int base, const std::string& prefix) {
   return found;
 }
 
-// This user's directory with an unpredictable name.
+// This user's directory with an unpredictable name, created if missing.
 OwnFolder spare_folder(int base, const std::string& base_path, const std::string& prefix) {
   OwnFolder found = find_spare(base, prefix);
   if (found.folder.valid()) return found;
   std::string path = base_path + "/" + prefix + "XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) return {Descriptor(), prefix, errno};
   const std::string made = path.substr(base_path.size() + 1);
-  // Other processes may have created theirs at the same time.
+  // Another process may have created such a directory at the same time. Both then use the one that find_spare()
+  // chooses.
   found = find_spare(base, prefix);
   if (found.name != made) ::unlinkat(base, made.c_str(), AT_REMOVEDIR);
   return found;
@@ -265,8 +266,8 @@ int place_in_own(const std::string& base_path, const Tree& tree, std::string& ro
 
 int place_in(const std::string& base, const Tree& tree, std::string& root) {
   if (base.empty() || base.front() != '/') return EINVAL;
-  // Tries again if the directory is gone: a process that has created an alternative directory removes it when it finds
-  // one that sorts before it.
+  // Tries again if the directory is gone: a process that has created a directory with an unpredictable name removes it
+  // again if it then finds another such directory that sorts before it.
   int error = ENOENT;
   for (int attempt = 0; error == ENOENT && attempt < kAttempts; ++attempt) error = place_in_own(base, tree, root);
   return error;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Creates the sysfs tree on disk.
+// Creates on disk the sysfs tree that libibverbs reads instead of the kernel's.
 //
-// It is <base>/uiw-<uid>/<hash of the content>. It is built under a temporary name and then renamed, so it is either
-// complete or absent, and all processes with the same content use the same tree. Nothing has to be cleaned up: if a
-// process is killed while building, a later one removes what it has left.
+// The tree is <base>/uiw-<uid>/<hash of the content>. It is built under a temporary name and then renamed, so it is
+// either complete or absent, and all processes with the same content use the same tree. Nothing has to be cleaned up:
+// if a process is killed while building, a later process removes the unfinished tree.
 //
 // If another user has taken the name uiw-<uid>, which is possible in /dev/shm and /tmp, the directory is called
 // uiw-<uid>-XXXXXX with six unpredictable characters: the first existing one of this user by name, or a new one.
@@ -24,11 +24,12 @@ struct PlacedTree {
   std::string error;  // on failure: what is wrong with each base, and what to do
 };
 
-// Finds or builds the tree in the first base that works. Its directory is never a symbolic link, belongs to this user
-// and is closed to all others, so that nothing planted in a shared /tmp is followed.
+// Finds or builds the tree in the first base that can be used. The tree's directory is never a symbolic link, belongs
+// to this user and is closed to all others, so that nothing that another user has put into a shared /tmp is followed.
 PlacedTree place_tree(const Tree& tree, const std::vector<std::string>& bases);
 
-// Replaces the contents of counters in a placed tree, each in one step. Files that cannot be written stay as they are.
+// Replaces the contents of counters in a placed tree, each file in one step (rename). Files that cannot be written stay
+// as they are.
 void rewrite_counters(const std::string& root, const std::vector<TreeEntry>& counters);
 
 }  // namespace uiw::kernel_abi

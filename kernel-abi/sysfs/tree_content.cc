@@ -19,7 +19,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constexpr int kVerbsClassAbi = 6;  // the kernel's value, which rdma-core has accepted since 2005
+constexpr int kVerbsClassAbi = 6;  // IB_USER_VERBS_ABI_VERSION of the kernel
 constexpr const char* kNullDevice = "1:3\n";
 constexpr const char* kNullNode = "/dev/null";
 
@@ -32,8 +32,8 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return std::string(text, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
 }
 
-// 64-bit FNV-1a. The hash only makes names and need not resist attacks: only the owner can write to the tree, and the
-// tree's content is compared.
+// 64-bit FNV-1a. The hash need not resist attacks, since it only makes names and times: only the owner can write to the
+// tree, and the tree's content is compared.
 class Hash {
  public:
   void add(const std::string& text) {
@@ -84,7 +84,7 @@ class Builder {
     for (std::size_t i = 0; i < info.gids.size(); ++i) {
       const std::string index = std::to_string(i);
       file(folder + "/gids/" + index, gid_line(info.gids[i]));
-      if (info.gids[i] == provider::kNoGid) continue;  // there is nothing to read in the kernel's files either
+      if (info.gids[i] == provider::kNoGid) continue;  // the kernel's files for an empty index cannot be read either
       file(folder + "/gid_attrs/types/" + index, gid_type_line(info));
       file(folder + "/gid_attrs/ndevs/" + index, info.interface + "\n");
     }
@@ -93,7 +93,8 @@ class Builder {
     file(folder + "/hw_counters/lifespan", kLifespanLine);
   }
 
-  // The adapter's files: `device/net/<interface>` names the interface, as for an adapter's port.
+  // The folder `device` stands for the adapter that the port belongs to; net/<interface> in it names the port's
+  // interface.
   void parent(const std::string& folder, const NumberedDevice& device) {
     const std::string interface = "/sys/class/net/" + device.info.interface;
     const std::string port = folder + "/net/" + device.info.interface;
@@ -110,7 +111,8 @@ class Builder {
   void device(const NumberedDevice& device) {
     const provider::DeviceInfo& info = device.info;
     const std::size_t first = tree_.entries.size();
-    // As in the kernel the class has links, and the path of the device says where it is in the machine (hwloc).
+    // As in the kernel, class/infiniband only has links to the devices. The path of a device says where the adapter is
+    // in the machine, which hwloc reads.
     const std::string& parent_path = device.files.parent;
     const std::string folder =
         "devices/" + (parent_path.empty() ? "virtual" : parent_path) + "/infiniband/" + info.name;
@@ -123,7 +125,7 @@ class Builder {
     file(folder + "/hw_rev", "0\n");
     file(folder + "/board_id", "uiw\n");
     file(folder + "/hca_type", "uiw\n");
-    file(folder + "/device/modalias", "uiw:" + info.interface + "\n");  // by which the plugin knows its devices
+    file(folder + "/device/modalias", "uiw:" + info.interface + "\n");  // the plugin takes devices with such a modalias
     port(folder + "/ports/1", info);
     parent(folder + "/device", device);
 
@@ -136,12 +138,12 @@ class Builder {
 
     Hash hash;
     for (std::size_t i = first; i < tree_.entries.size(); ++i) {
-      // Without the files of the port: the device stays the same when its link or its addresses change.
+      // The files of the port do not count, since the device stays the same when its link or its addresses change.
       if (tree_.entries[i].path.starts_with(folder + "/ports/")) continue;
       hash.add(tree_.entries[i].path);
       hash.add(tree_.entries[i].content);
     }
-    // Any time in the past is valid; the range from 2001 to 2035 has room for the hash.
+    // libibverbs only compares the time; the range from 2001 to 2035 has room for 30 bits of the hash.
     tree_.times.push_back({folder, 1'000'000'000 + static_cast<std::int64_t>(hash.value() & 0x3fffffff)});
   }
 
@@ -169,7 +171,7 @@ PortState port_state(const provider::DeviceInfo& info) {
   return info.active ? PortState{4, "4: ACTIVE\n"} : PortState{1, "1: DOWN\n"};
 }
 
-// The physical state of the port, as of the kernel's software devices (rxe_query_port()).
+// The physical state of the port, as the kernel's software devices report it (rxe_query_port()).
 PortState physical_state(const provider::DeviceInfo& info) {
   if (info.active) return {5, "5: LinkUp\n"};
   return info.enabled ? PortState{2, "2: Polling\n"} : PortState{3, "3: Disabled\n"};

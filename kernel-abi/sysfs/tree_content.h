@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The content of sysfs and /dev for RDMA devices. Functions without side effects: devices in, names and contents out.
+// The content of sysfs and /dev for RDMA devices. The functions have no side effects: they make paths and contents from
+// a list of devices.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace uiw::kernel_abi {
 
-// A file with its content, a symbolic link with its target, or a counter with its first content. Paths are relative to
-// the tree.
+// A file with its content, a symbolic link with its target, or a counter file with its initial content. Paths are
+// relative to the root of the tree.
 struct TreeEntry {
   enum class Kind { file, link, counter };
   Kind kind;
@@ -20,8 +21,8 @@ struct TreeEntry {
   bool operator==(const TreeEntry&) const = default;
 };
 
-// A directory with a fixed modification time: libibverbs uses the time to recognise a device, so it stays the same as
-// long as the device does.
+// A directory with a fixed modification time. libibverbs uses the time to recognise a device, so the time stays the
+// same as long as the device does.
 struct TreeTime {
   std::string path;
   std::int64_t seconds;
@@ -31,18 +32,20 @@ struct Tree {
   std::vector<TreeEntry> entries;
   std::vector<TreeTime> times;
 
-  // A name for the content; equal trees have equal hashes.
+  // A name for the content of the tree; equal trees have equal hashes.
   std::string hash() const;
 };
 
-// What this process's sysfs says of a device's interface: nothing if sysfs was mounted in another network namespace.
+// What the sysfs of this process says of a device's interface: nothing if sysfs was mounted in another network
+// namespace.
 struct InterfaceFiles {
-  std::string parent;                   // path of its adapter below /sys/devices; empty if it has none
-  bool present = false;                 // there is /sys/class/net/<interface>, and it is this interface
-  std::vector<std::string> attributes;  // the names in kParentAttributes that its device/ has
+  std::string parent;                   // path of the interface's adapter below /sys/devices; empty if there is none
+  bool present = false;                 // /sys/class/net/<interface> exists and has the ifindex of the interface
+  std::vector<std::string> attributes;  // the files of kParentAttributes in .../<interface>/device
 };
 // The sysfs attributes that a device takes from the adapter of its interface: those that say where the adapter is in
-// the machine. With those that identify it (`modalias`), other providers of libibverbs would claim the device.
+// the machine. With attributes that identify the adapter (`modalias`), other providers of libibverbs would claim the
+// device.
 constexpr const char* kParentAttributes[] = {"local_cpulist", "local_cpus", "numa_node", "resource"};
 
 // A device of uiw and the number N of its uverbsN.
@@ -56,7 +59,7 @@ struct NumberedDevice {
 std::string node_name(unsigned number);
 
 dev_t node_device(unsigned number);
-constexpr int kUverbsDeviceAbi = 1;  // of uverbsN: the version that our plugin registers for
+constexpr int kUverbsDeviceAbi = 1;  // abi_version of uverbsN, for which the plugin registers
 
 // The host's own RDMA devices: the entries of the real directories.
 struct HostDevices {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Executes the one command that libibverbs itself writes, the creation of a completion channel, and the one method that
-// it calls by ioctl(), the descriptor of async events; all verbs call the plugin directly. Other commands and methods
-// fail as in a kernel that lacks them (checks as in drivers/infiniband/core/uverbs_main.c and uverbs_ioctl.c).
+// it calls by ioctl(), which returns the descriptor of async events. All other verbs are functions of the plugin. Other
+// commands and methods fail as in a kernel that lacks them (checks as in drivers/infiniband/core/uverbs_main.c and
+// uverbs_ioctl.c).
 #include "kernel-abi/uverbs/uverbs.h"
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -34,7 +35,7 @@ int create_channel(const UiwHost& host, const ib_uverbs_create_comp_channel& com
   }
   const ib_uverbs_create_comp_channel_resp response = {static_cast<__u32>(fd)};
   error = copy_to_user(command.response, &response, sizeof response);
-  if (error != 0) ::close(fd);  // the interposer's close(), so that the provider forgets the channel
+  if (error != 0) ::close(fd);  // close() of the interposer, which makes the provider forget the channel
   return error;
 }
 
@@ -57,7 +58,7 @@ long write_uverbs_command(const UiwHost& host, const void* data, std::size_t siz
   return error != 0 ? -error : static_cast<long>(size);
 }
 
-// Tells libibverbs the descriptor of async events, which each context has from the start.
+// Tells libibverbs the descriptor of async events, which each context has from its creation on.
 int control_uverbs(int fd, void* argument) {
   ib_uverbs_ioctl_hdr header = {};
   ib_uverbs_attr attribute = {};

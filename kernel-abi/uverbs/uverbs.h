@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Executes what is written to a uverbs descriptor. Thread-safe.
+// Executes what libibverbs writes to a uverbs descriptor, and its ioctl() calls on such a descriptor. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -30,13 +30,13 @@ constexpr char kComment[] =
     "Written by uiw. The headers of IP and TCP are made up: a packet is what the process gave to the connection, or "
     "took from it, at a time, also where it went through shared memory.";
 
-// Offsets of the octets that are locked, far behind the data: kStartLock while the start of the file is written,
-// kNumberedLocks and on for try_lock().
+// The file offsets of octets that serve as locks, far behind the data. kStartLock is held while the start of the file
+// is written or checked. The octets from kNumberedLocks on are the locks of try_lock().
 constexpr off_t kStartLock = off_t{1} << 61;
 constexpr off_t kNumberedLocks = off_t{1} << 62;
 constexpr off_t lock_of(std::uint64_t number) { return kNumberedLocks + static_cast<off_t>(number >> 2); }
 
-// How often to look for the end of a file to which other processes keep appending.
+// How many times mend_end() looks for the end of a file to which other processes keep appending.
 constexpr int kMostLooks = 3;
 
 // The functions below make bare system calls: some of libc's functions are cancellation points or hooked by uiw's
@@ -59,12 +59,12 @@ off_t size_of(int fd) {
   return ::fstat(fd, &st) == 0 ? st.st_size : -1;
 }
 
-// Reads octets at this offset. False if there are fewer.
+// Reads `size` octets at the offset `at`. False if the file has fewer octets there.
 bool read_at(int fd, off_t at, void* octets, std::size_t size) {
   return ::syscall(SYS_pread64, fd, octets, size, at) == static_cast<long>(size);
 }
 
-// Whether a block ends at `end`: its start and the repeated length at its end must agree.
+// Whether a block ends at `end`: the length at its start and the length at its end must agree. Also true for offset 0.
 bool ends_with_block(int fd, off_t end) {
   std::uint32_t length = 0;
   pcapng::BlockStart start{};
@@ -78,7 +78,7 @@ bool ends_with_block(int fd, off_t end) {
 class BlockStarts {
  public:
   explicit BlockStarts(int fd) : fd_(fd) {}
-  // The start of the block at `at`. False if there are fewer octets.
+  // Reads the start of the block at `at`. False if the file has too few octets there.
   bool read(off_t at, pcapng::BlockStart& start) {
     if (at < begin_ || at + off_t{sizeof start} > begin_ + size_) {
       begin_ = at;
@@ -126,8 +126,8 @@ void skip(int fd, off_t begin, off_t end) {
     if (write_at(fd, end - off_t{sizeof start.length}, &start.length, sizeof start.length))
       write_at(fd, begin, &start, sizeof start);
   } else if (size > 0 && size_of(fd) == end) {
-    // These octets are too few for a block, so the file is cut. A killed process leaves so few only in front of a page
-    // boundary of the file.
+    // These octets are too few for a block, so the file is truncated. A process that is killed leaves so few octets
+    // only if its block begins right before a page boundary of the file.
     ::syscall(SYS_ftruncate, fd, begin);
   }
 }
@@ -142,8 +142,8 @@ off_t mend_end(int fd, off_t known) {
   off_t end = size_of(fd);
   for (int looks = 0; looks < kMostLooks; ++looks) {
     if (end == known || ends_with_block(fd, end) || !wait_for_writes(fd)) return end;
-    // If the file has grown, another process has appended and has checked this end before. So only the new end is of
-    // interest.
+    // If the file has grown meanwhile, another process has appended, and has checked the old end before that. So only
+    // the new end remains to be checked.
     const off_t seen = std::exchange(end, size_of(fd));
     if (end != seen) continue;
     skip(fd, begin_of_part(fd, known, end), end);
@@ -173,7 +173,7 @@ int write_start(int fd) noexcept try {
 }  // namespace
 
 int CaptureBlocks::open(const char* path) noexcept {
-  // O_NONBLOCK, since opening what is no regular file may wait.
+  // O_NONBLOCK, since opening a device or another file that is not regular may block.
   constexpr int kFlags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const int fd =
       DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600)), "the capture");
@@ -224,7 +224,8 @@ int CaptureBlocks::write(std::size_t size) {
   const bool whole = static_cast<std::size_t>(written) == size;
   // This write may have waited for the write of another process, which was killed and left a partial block.
   const bool behind_part = begin != end && !ends_with_block(fd_, begin);
-  // Repairs only if the block is at the offset that the file system has reported after the write with O_APPEND.
+  // Some file systems do not report the offset to which a write with O_APPEND goes. So the file is repaired only if the
+  // block is found at the reported offset.
   if ((behind_part || !whole) && is_own(begin, static_cast<std::size_t>(written))) {
     if (behind_part) skip(fd_, begin_of_part(fd_, known, begin), begin);
     if (!whole) skip(fd_, begin, known_);
@@ -232,7 +233,7 @@ int CaptureBlocks::write(std::size_t size) {
   return whole ? 0 : ENOSPC;
 }
 
-// Whether `size` octets of the block are at this offset.
+// Whether the block, of which `size` octets were written, is at this offset. Compares only its beginning (PacketStart).
 bool CaptureBlocks::is_own(off_t begin, std::size_t size) const {
   std::array<std::byte, sizeof(pcapng::PacketStart)> found;
   const std::size_t compared = std::min(size, found.size());

@@ -41,8 +41,8 @@ class CaptureBlocks {
   // emptied the file, writes its start again.
   int append(std::span<const iovec> block, std::size_t size) noexcept;
 
-  // Locks between processes, by number. At most one object holds a lock, which the kernel releases when the process
-  // ends. False if another object holds it.
+  // Locks between processes, by number. At most one CaptureBlocks holds a lock, and the kernel releases the lock when
+  // its process ends. False if another CaptureBlocks holds it; true also if the file system has no locks.
   bool try_lock(std::uint64_t number) noexcept;
   void unlock(std::uint64_t number) noexcept;
 

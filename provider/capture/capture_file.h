@@ -20,8 +20,8 @@
 
 namespace uiw::provider {
 
-// Creates the capture file, or checks that it is one of this release. Empty, or a message for people that says what is
-// wrong.
+// Creates the capture file, or checks that an existing file is a capture of this release. Returns an empty string, or a
+// message for the user that says what is wrong.
 UIW_API std::string prepare_capture(const std::string& path);
 
 class CaptureFile {
@@ -29,8 +29,9 @@ class CaptureFile {
   // The file of this process. Null if nothing is captured, or capturing has ended.
   static CaptureFile* get() noexcept;
 
-  // Claims a connection for this end, so that only one end writes it if both capture into one file. False if the other
-  // end has claimed it. `connection` is a number that is the same at both ends. A successful claim ends by release().
+  // Claims a connection for this end, so that only one end writes its segments if both capture into one file. False if
+  // the other end has claimed the connection. `connection` is a number that is the same at both ends. A successful
+  // claim ends by release().
   bool claim(std::uint64_t connection) noexcept;
   void release(std::uint64_t connection) noexcept;
 

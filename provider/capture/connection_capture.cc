@@ -42,8 +42,8 @@ class ConnectionCapture final : public StreamTap {
   ConnectionCapture(CaptureFile& file, std::uint64_t number, const SegmentEndpoint& local,
                     const SegmentEndpoint& remote)
       : file_(file), number_(number), ends_{{{local}, {remote}}} {}
-  // Writes no FIN in the child of a fork: only the child's copies of the descriptors are closed, and the connections go
-  // on.
+  // In the child of a fork the destructor does nothing, since only the child's copies of the descriptors are closed and
+  // the connections of the parent go on.
   ~ConnectionCapture() override {
     if (generation_ != fork_generation()) return;
     ended(Direction::sent, End::fin);
@@ -62,7 +62,7 @@ class ConnectionCapture final : public StreamTap {
 
   void passed(Direction direction, std::span<const iovec> octets, std::size_t size) noexcept override {
     const LockGuard lock(mutex_);
-    std::size_t offset = 0;  // in the first of `octets`
+    std::size_t offset = 0;  // in the first element of `octets`
     while (size > 0 && !octets.empty()) {
       std::array<iovec, kMostPieces> pieces;
       std::size_t count = 0, taken = 0;
@@ -92,7 +92,7 @@ class ConnectionCapture final : public StreamTap {
   static constexpr std::size_t kMostPieces = 64;
   static_assert(sizeof(pcapng::PacketStart) + kMostSegmentHeaders + kMostSegmentPayload + sizeof(pcapng::PacketEnd) <=
                 CaptureBlocks::kMostBlock);
-  // If one direction carries nothing, an acknowledgement in it is written after so many octets of the other.
+  // If only one direction carries octets, an acknowledgement is written in the other direction after this many octets.
   static constexpr std::size_t kAcknowledged = 1024 * 1024;
 
   struct Sender {

@@ -11,8 +11,9 @@
 
 namespace uiw::provider {
 
-// Makes the tap of a new connection; `calls`: this end is the caller. Null if nothing is captured, or if the other end
-// has claimed the connection in the same file. A full disk or a lack of memory ends the capture, not the connection.
+// Makes the object that captures a new connection; `calls`: this end is the caller. Null if nothing is captured, if the
+// other end already captures the connection into the same file, or if there is no memory. An error of the capture, such
+// as a full disk, never ends the connection.
 std::unique_ptr<StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
                                               bool calls) noexcept;
 

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kSectionHeader = 0x0A0D0D0A;
 inline constexpr std::uint32_t kByteOrder = 0x1A2B3C4D;
 inline constexpr std::uint32_t kInterfaceDescription = 1;
 inline constexpr std::uint32_t kEnhancedPacket = 6;
-inline constexpr std::uint32_t kLeftOver = 0x80000000;  // a partial packet: a local type, which readers skip
+inline constexpr std::uint32_t kLeftOver = 0x80000000;  // a partial packet; readers skip blocks of this local type
 inline constexpr std::uint16_t kLinkTypeRaw = 101;      // a packet starts with its IP header
 inline constexpr std::uint16_t kOptionComment = 1;
 inline constexpr std::uint16_t kSectionApplication = 4;
@@ -25,7 +25,7 @@ inline constexpr std::uint16_t kInterfaceResolution = 9;
 inline constexpr std::uint8_t kNanoseconds = 9;  // a resolution of 10^-9 seconds
 inline constexpr std::uint16_t kPacketFlags = 2;
 
-// Blocks and options are padded to this.
+// Blocks and options are padded to a multiple of this many octets.
 inline constexpr std::size_t kAlignment = 4;
 inline constexpr std::uint32_t kSmallestBlock = 12;
 constexpr std::size_t padding_of(std::size_t size) { return (kAlignment - size % kAlignment) % kAlignment; }

@@ -86,14 +86,14 @@ inline std::uint16_t internet_checksum(std::span<const std::byte> octets) {
 // Writes the IP and TCP headers. Returns their size in octets.
 inline std::size_t encode_headers(const Segment& segment, std::span<std::byte, kMostSegmentHeaders> to) {
   constexpr std::uint8_t kTcp = 6, kHopLimit = 64;
-  constexpr std::uint64_t kWindowScale = 0x01'03'03'0e;  // NOP and window scale 14, so that the window is never full
+  constexpr std::uint64_t kWindowScale = 0x01'03'03'0e;  // NOP and window scale 14: readers never see a full window
   const bool opens = (segment.flags & kSyn) != 0;
   const std::size_t tcp_size = opens ? 24 : 20;
   detail::HeaderWriter writer(to);
   if (segment.from.address_size == 4) {
     writer.put(0x4500, 2);
     writer.put(20 + tcp_size + segment.payload, 2);
-    writer.put(0x0000'4000, 4);  // not to be fragmented
+    writer.put(0x0000'4000, 4);  // identification 0, Don't Fragment
     writer.put(kHopLimit, 1);
     writer.put(kTcp, 1);
     writer.put(0, 2);

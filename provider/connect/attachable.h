@@ -20,48 +20,50 @@
 
 namespace uiw::provider {
 
-// What the two ends have agreed on when the queue pair is given its stream.
+// What attach() needs besides the socket: what the two ends have agreed on, and what this end has decided.
 struct Attachment {
   mpa::Agreement agreement;
   bool initiator = false;
-  std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
-  // The attempt of a manual connection, in which the program sets the state and the attributes of the queue pair.
-  // nullptr if rdma_cm connects; in this case attach() sets them.
+  std::size_t mulpdu = 0;  // largest ULPDU to send; 0: attach() derives it from the peer and the TCP segment size
+  // The attempt of a manual connection, which the program makes without rdma_cm; the program then sets the state and
+  // the attributes of the queue pair. nullptr if rdma_cm connects; then attach() sets them.
   std::shared_ptr<manual::Attempt> attempt;
   std::uint32_t peer_psn = 0;  // manual connection: the peer's rq_psn; 0: not known
   rdmap::Completion completion = rdmap::Completion::local;
-  // The ORD and IRD that the program sees are at most these. What was agreed on beyond them is for probes
-  // (rdmap/transmit/transmitter.h).
+  // The ORD and IRD that the program sees are at most these. The requests that were agreed on beyond them are for
+  // probes (rdmap/transmit/placement_tracker.h).
   std::uint32_t ord = ~0U, ird = ~0U;
   std::shared_ptr<ConnectionOwner> owner;
   // The owner watches the socket for the peer's first message. No thread reads from the socket before the owner calls
   // arrived().
   bool first_by_owner = false;
-  std::shared_ptr<SharedOffer> rings;  // null: the stream stays on TCP; otherwise attach() empties it
+  std::shared_ptr<SharedOffer> rings;  // shared memory for the stream, used up by attach(); null: TCP only
 };
 
 class Attachable {
  public:
-  // Gives the queue pair its stream. 0 or an errno: EINVAL if the state of the queue pair does not allow a stream or it
-  // is being destroyed, EISCONN if it has a stream, EPERM if the peer means another queue pair, ENOMEM, or an errno of
-  // Engine::add(). On success the stream owns the socket; on failure `socket` is unchanged.
+  // Gives the queue pair its stream. 0 or an errno: EINVAL if the state of the queue pair does not allow a stream or
+  // the queue pair is being destroyed, EISCONN if it has a stream, EPERM if the peer means another queue pair, ENOMEM,
+  // or an errno of Engine::add() or SharedStream::begin(). On success the stream owns the socket; on failure `socket`
+  // is unchanged.
   virtual int attach(TcpStream& socket, const Attachment& attachment) = 0;
   // Whether attach() would succeed now. `attempt`: as in Attachment.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;
   // The descriptor by which a peer on this host wakes the thread that sends and receives for this endpoint
   // (Engine::doorbell). -1 if there is none.
   virtual int doorbell() { return -1; }
-  // Whether the peer can confirm what it has placed. False for a queue pair of type UC, which completes work by the
-  // local rule (rdmap::Completion).
+  // Whether the completion of work may wait until the peer confirms that the work is placed. False for a queue pair of
+  // type UC, which completes work by the local rule (rdmap::Completion).
   virtual bool is_confirmed() const { return true; }
-  // Whether the peer with this PSN (see Attachment) means this queue pair, as far as is known.
+  // False if `peer_psn`, the peer's rq_psn, shows that the peer wants another queue pair, such as an earlier one with
+  // the same number.
   virtual bool is_for(std::uint32_t peer_psn) = 0;
   // Ends the stream in order: sends what is posted, then closes TCP, and resets the connection if the peer does not
   // close in time. ENOTCONN if there is no stream, or if the stream belongs to another owner; nullptr stands for any
   // owner.
   virtual int disconnect(const ConnectionOwner* owner) = 0;
-  // Called when the owner has seen that the peer's first octets, or the end of its stream, have arrived. Reads them. If
-  // another thread is reading or ending the stream, waits until that thread has done so.
+  // Called when the owner has seen that the peer's first octets, or the end of its stream, have arrived. Reads these
+  // octets. If another thread is reading or ending the stream, waits until that thread has done so.
   virtual void arrived(const ConnectionOwner* owner) = 0;
   // Called when the peer has sent no first message in time. A calling peer must send one, so this owner's stream ends.
   // A called peer may stay silent; it is treated as plain iWARP (mpa::PeerKind) until it sends.

@@ -8,8 +8,8 @@
 //
 // Threads and locks: all functions are thread-safe and do not block. Start-up runs on one thread of the process,
 // "uiw-cm" (provider/process/cm_loop.h), which starts with the first listen or connect. Every callback of an observer
-// runs on that thread, with no lock of this folder held; it may call any function here, but must not destroy the
-// observer that is being called.
+// runs on that thread, with no lock of this folder held. A callback may call any function here, but must not destroy
+// its own observer.
 //
 // Errors: functions return 0 or an errno.
 #pragma once
@@ -42,13 +42,13 @@ struct CallParameters {
   // The attempt of a manual connection (connect/manual/), whose program sets the state of the QP itself. nullptr for
   // rdma_cm.
   std::shared_ptr<manual::Attempt> attempt;
-  std::uint32_t peer_psn = 0;  // manual: see Attachment
+  std::uint32_t peer_psn = 0;  // manual connections: Attachment::peer_psn
   // For manual connections: checks whether the reply to a call comes from the wanted peer, by its private data and both
   // addresses of the connection. Returns the PSN of that peer (Attachment), or nothing.
   using ReplyCheck = std::function<std::optional<std::uint32_t>(
       const std::vector<std::byte>& private_data, const sockaddr_storage& local, const sockaddr_storage& remote)>;
   ReplyCheck check_reply;
-  RetryCounts retries;     // RoCE view
+  RetryCounts retries;     // used only in the RoCE view
   std::uint32_t qkey = 0;  // in a look-up: the Q_Key of `qp_num`
 };
 
@@ -78,8 +78,8 @@ class Call {
   // Ends an established connection in order: posted work is sent, then TCP is closed. ENOTCONN if it is not
   // established.
   virtual int disconnect() = 0;
-  // Active side: tells that the consumer has seen the reply and is ready. Has an effect only if the caller's stream has
-  // a placeholder (startup/placeholder.h): its ready-to-receive message waits for this call.
+  // Active side: the consumer has seen the reply and is ready. Has an effect only if the caller's stream belongs to a
+  // Placeholder (startup/placeholder.h), which sends its ready-to-receive message only then.
   virtual void confirm() {}
   // In the child of a fork: closes the child's copy of the socket, so that the peer notices when the parent ends. Does
   // nothing if a queue pair has the socket.

@@ -59,7 +59,7 @@ class ListenerImpl final : public Listener,
       pause();
     }
   }
-  // The timer of look_again().
+  // Called by the timer that look_again() has started.
   void run() override {
     timer_runs_ = false;
     report_waiting();
@@ -68,19 +68,19 @@ class ListenerImpl final : public Listener,
 
  private:
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
-  static constexpr std::size_t kMostAtOnce = 64;  // calls accepted in one turn of the loop
-  // A call may be ended in favour of another one if its request has not begun after kTimeToSpeak, or is not complete
-  // after kTimeToFinish. Only lost segments delay a request that has begun, and TCP retransmits them within
-  // kTimeToFinish.
+  static constexpr std::size_t kMostAtOnce = 64;  // TCP connections accepted in one call of ready()
+  // If too many calls are pending, a call may be closed in favour of a new one: after kTimeToSpeak if no octet of its
+  // MPA request has arrived, after kTimeToFinish if the request is incomplete. Only lost segments delay a request that
+  // has begun, and TCP retransmits them within kTimeToFinish.
   static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kTimeToFinish{1000}, kPause{20};
-  // Limits for a program that takes requests more slowly than they come. kMostInVain: after so many pauses in a row
-  // that end without room, the requests beyond its backlog are refused. kMostWaiting: how many requests may wait for
-  // each call of the backlog.
+  // Limits for a program that takes requests more slowly than they come. If the observer has had no room after
+  // kMostInVain pauses (kPause) in a row, the waiting requests are passed to the observer all the same, and it refuses
+  // them. The number of waiting requests is limited to kMostWaiting times the backlog.
   static constexpr unsigned kMostInVain = 10;
   static constexpr std::size_t kMostWaiting = 16;
 
-  // The origin of a call: a user of this host, or another address. Calls are limited by origin, so that one origin
-  // cannot keep others out.
+  // The origin of a call: a user of this host, or the address of another host. If there is no room, the origin with the
+  // most calls loses one, so that one origin cannot keep others out.
   struct Source {
     Gid address{};
     std::optional<uid_t> user;
@@ -101,7 +101,7 @@ class ListenerImpl final : public Listener,
     CallParameters peer;
   };
 
-  // Accepts a call. Returns its descriptor, or -1 with errno.
+  // Accepts a TCP connection. Returns the descriptor of its socket, or -1 with errno.
   int accept() const {
     if (!may_take_descriptor(kPurpose)) return -1;
     DescriptorChange change;
@@ -151,7 +151,8 @@ class ListenerImpl final : public Listener,
     return source;
   }
 
-  // Stops watching the socket for a while, since the loop would otherwise call accept(), which fails now, without end.
+  // Stops watching the socket for kPause. Otherwise CmLoop would call ready() again and again, although no call can be
+  // accepted now.
   void pause() {
     CmLoop::instance().change(socket_.fd(), 0);
     look_again();
@@ -160,9 +161,9 @@ class ListenerImpl final : public Listener,
     if (!std::exchange(timer_runs_, true)) CmLoop::instance().after(kPause, shared_from_this());
   }
 
-  // Makes room by ending one call without an answer, unless reading from it now completes its request. Calls that have
-  // sent nothing are ended first; among these the oldest call of the source with the most calls. False if no call is
-  // old enough.
+  // Makes room by closing one call without an answer, unless reading from its socket now completes its request. Calls
+  // that have sent nothing are closed first, and of these the oldest call of the Source with the most such calls. False
+  // if no call is old enough.
   bool give_way() {
     const auto now = CmLoop::Clock::now();
     std::map<Source, std::size_t> counts;

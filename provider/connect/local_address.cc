@@ -26,9 +26,9 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (use != Use::holds && !set_option(fd, SOL_SOCKET, SO_REUSEADDR, true)) return -errno;
   if (local.ss_family == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only)) return -errno;
   if (use == Use::calls)
-    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // without it bind() takes a port for each socket
-  // A system call instead of libc's bind(), which the preload library replaces: its bind() makes ids of rdma_cm give
-  // way to the program's sockets (kernel-abi/interposer/hooks/sockets.cc).
+    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // otherwise bind() takes a port for each socket
+  // A system call instead of libc's bind(), which uiw's preload library replaces: that bind() would take this socket
+  // for one of the program's, to which an id of rdma_cm leaves its port (kernel-abi/interposer/hooks/sockets.cc).
   if (::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0) return -errno;
   socklen_t size = sizeof local;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;
@@ -47,7 +47,7 @@ int holding_datagram_socket(std::uint16_t port) {
   const int fd = DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                                          "datagrams of queue pairs");
   if (fd < 0) return -errno;
-  TcpStream owner(fd);  // closes the descriptor
+  TcpStream owner(fd);  // closes the descriptor after a failure
   if (!set_option(fd, SOL_SOCKET, SO_REUSEPORT, true) || !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, false) ||
       !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
     return -errno;
@@ -85,7 +85,7 @@ int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_
   if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
   if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
   const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const DescriptorChange change;  // until the socket is closed
+  const DescriptorChange change;  // protects the socket from the program until it is closed
   const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   TcpStream closer(fd);

@@ -12,15 +12,15 @@
 namespace uiw::provider {
 
 // Makes a TCP socket bound to `local` (port 0 takes a free one), close-on-exec and non-blocking, as listen() and
-// connect() need it. SO_REUSEADDR is always set, so that a listener may return while old connections are in TIME_WAIT.
-// `v6only` sets IPV6_V6ONLY. Returns the descriptor, which the caller owns, or a negative errno (-EADDRINUSE,
-// -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES and others). `local` becomes the address that was bound.
+// connect() need it. SO_REUSEADDR is always set, so that a port can be bound again while old connections are in
+// TIME_WAIT. `v6only` sets IPV6_V6ONLY. Returns the descriptor, which the caller owns, or a negative errno
+// (-EADDRINUSE, -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES and others). `local` becomes the address that was bound.
 int bind_socket(sockaddr_storage& local, bool v6only);
 
-// As bind_socket(), for a port that is reserved against other users. Sets SO_REUSEPORT instead of SO_REUSEADDR, with
-// which any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each other.
-// `shares` sets both, for a listener on a port that another socket reserves: otherwise connections that the listener
-// has accepted would keep this process from binding the port again after a change of its user.
+// As bind_socket(), for a port that is reserved against other users. Sets SO_REUSEPORT, which lets only sockets of the
+// same user share the port, instead of SO_REUSEADDR, which would let any user bind a port on which no socket listens
+// yet. `shares` sets both, for a listener on a port that another socket reserves: otherwise connections that the
+// listener has accepted would keep this process from binding the port again after a change of its user.
 int holding_socket(sockaddr_storage& local, bool v6only, bool shares = false);
 
 // Makes a UDP socket for the datagrams of queue pairs. It reserves this port on all IPv4 and IPv6 addresses as
@@ -44,9 +44,9 @@ inline bool set_option(int fd, int level, int option, bool on) {
   return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
 }
 
-// Stores in `local` the address that the routing of the host chooses for a destination, with port 0. Returns 0 or an
-// errno: ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL. If `source` is a concrete address, it is checked and
-// returned.
+// Stores in `local` the address that the routing of the host chooses for a destination, with port 0. If `source` is a
+// concrete address, `local` becomes this address, after a check that the host has it. Returns 0 or an errno:
+// ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL.
 int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local);
 
 // The following functions take an IPv4 or IPv6 address.

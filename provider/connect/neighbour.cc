@@ -27,7 +27,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience{1000};  // of rdma_addr_find_l2_eth_by_grh() in core/addr.c
+constexpr milliseconds kPatience{1000};  // the timeout of the kernel's rdma_addr_find_l2_eth_by_grh() (core/addr.c)
 constexpr milliseconds kLongestPause{20};
 constexpr std::uint16_t kDiscardPort = 9;
 // NUD_VALID of the kernel: the link-layer address is known, though it may be out of date.
@@ -51,8 +51,8 @@ struct Octets {
 };
 
 struct NextHop {
-  int error = 0;         // of the route
-  bool outside = false;  // on another host, so that the fields below have a meaning
+  int error = 0;         // the errno with which the route refuses, else 0
+  bool outside = false;  // the next hop is on another host; only then the fields below are set
   unsigned ifindex = 0;
   Octets address;
 };
@@ -119,7 +119,7 @@ unsigned neighbour_state(const NextHop& hop) {
 
 // Makes the kernel resolve the neighbour. False if nothing can be sent, for example because a packet filter forbids it.
 bool prompt_kernel(sockaddr_storage source, sockaddr_storage destination) {
-  const DescriptorChange change;  // until the socket is closed
+  const DescriptorChange change;  // lasts until `closer` has closed the socket
   const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   TcpStream closer(fd);
@@ -154,7 +154,7 @@ int await_neighbour(const sockaddr_storage& source, const sockaddr_storage& dest
     if (found != EINPROGRESS) return found;
     if (std::chrono::steady_clock::now() >= end) return ETIMEDOUT;
     const timespec pause{0, std::chrono::nanoseconds(neighbour_pause(asked)).count()};
-    ::syscall(SYS_nanosleep, &pause, nullptr);  // that of libc would be a cancellation point
+    ::syscall(SYS_nanosleep, &pause, nullptr);  // libc's nanosleep() would be a cancellation point
   }
 }
 

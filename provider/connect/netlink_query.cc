@@ -38,7 +38,7 @@ NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
       header->nlmsg_seq == nlmsg_hdr(request)->nlmsg_seq) {
     return answer;
   }
-  close();  // the answer may still arrive, and would be taken for the answer to the next query
+  close();  // the answer may still arrive, and would be read in place of the next one
   return nullptr;
 }
 
@@ -69,7 +69,7 @@ void NetlinkAsker::close() {
     const LockGuard libnl(libnl_mutex());
     socket_.reset();
   } else {
-    static_cast<void>(socket_.release());  // libnl would close a number that is no longer the socket's
+    static_cast<void>(socket_.release());  // libnl would close a number that may be that of another file now
   }
 }
 

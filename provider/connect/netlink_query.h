@@ -29,7 +29,7 @@ class NetlinkAsker {
  public:
   explicit NetlinkAsker(int protocol) : protocol_(protocol) {}
 
-  // Sends the request and returns the answer, a message with a complete header; null after an error.
+  // Sends the request and returns the answer, a message with a complete header. Null if no valid answer arrives.
   NetlinkAnswer ask(nl_msg* request);
 
  private:
@@ -71,8 +71,8 @@ class NetlinkQuery {
     const bool whole = header->nlmsg_type != NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(Body)) != 0;
     return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
   }
-  // Copies the first `size` octets of an attribute of the answer. `Body` is the type of the answer's body. False if
-  // there is no such attribute or it is shorter; nothing is copied.
+  // Copies the first `size` octets of an attribute of the answer. `Body` is the type of the answer's body. False, and
+  // nothing is copied, if there is no such attribute or it is shorter.
   template <typename Body>
   bool read(int type, void* to, int size) const {
     if (answer_ == nullptr) return false;

@@ -29,7 +29,8 @@ using Descriptor = TcpStream;  // used as an owner that closes the descriptor
 // Makes sure that no other process of this user reserves the port. SO_REUSEPORT lets a port be used again right after
 // the process that had it has ended, and keeps other users out, but two processes of one user can bind it. So a process
 // also binds an abstract Unix socket with this name, which only one of them can have until it ends. Like the port, the
-// name belongs to the network namespace. It contains the user, so that other users cannot take all names.
+// name belongs to the network namespace. It contains the user id, so that processes of different users do not compete
+// for one name.
 int claim(std::uint16_t port) {
   Descriptor socket(
       DescriptorChange().take(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
@@ -43,8 +44,8 @@ int claim(std::uint16_t port) {
   return socket.release();
 }
 
-// Makes a socket that reserves the port (0: any free port) on all addresses, without listening. `shares`: also if
-// connections that were made under a former user of this process still have the port.
+// Makes a socket that reserves the port (0: any free port) on all addresses, without listening. With `shares` this also
+// succeeds if connections from before a change of this process's user still have the port.
 int bind_port(std::uint16_t& port, bool shares = false) {
   sockaddr_storage any{};
   auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
@@ -58,7 +59,7 @@ int bind_port(std::uint16_t& port, bool shares = false) {
     v4.sin_port = htons(port);
     fd = holding_socket(any, false, shares);
   }
-  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // now that it is bound, it keeps others out
+  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // the bound socket keeps other users out
   // sin_port and sin6_port are at the same offset.
   if (fd >= 0) port = ntohs(v6.sin6_port);
   return fd;
@@ -107,8 +108,8 @@ int reserve(Ports& all, std::uint16_t& port) UIW_REQUIRES(all.mutex) {
 }
 
 // Replaces the sockets of a port after the process has changed its user, as services do, since callers check the user
-// of the listener. Connections keep the port bound for the former user, so all these sockets share the port by
-// SO_REUSEADDR. The old socket is closed last, since otherwise anybody could bind the port in between.
+// of the listener. Connections keep the port bound for the former user, so the old and the new sockets share the port
+// by SO_REUSEADDR. The old socket is closed last, since otherwise anybody could bind the port in between.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();
@@ -175,7 +176,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
     std::shared_ptr<Listener>& listener = found->second.listeners[{device.ifindex, gid}];
     int error = 0;
     if (listener == nullptr) {
-      found->second.listening.reserve(found->second.listening.size() + 1);  // so that nothing fails after it listens
+      found->second.listening.reserve(found->second.listening.size() + 1);  // so that push_back() below cannot fail
       sockaddr_storage address = address_of(gid, device.ifindex, port);
       const int fd = holding_socket(address, true, true);
       error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);

@@ -27,9 +27,10 @@ constexpr std::uint32_t kFirstQpNumber = std::uint32_t{kFirstPort} << 8;
 constexpr std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<std::uint16_t>(qp_number >> 8); }
 
 // Reserves a port, within UIW_PORT_RANGE, that no other process of this network namespace has reserved; 0 with errno if
-// there is none. The caller must not hold locks that a fork waits for.
+// there is none. The caller must not hold a lock that before_fork() (provider/verbs/fork.cc) takes after lock_ports().
 std::uint16_t reserve_port();
-// Reserves a port again that this process had released. False if another process has it now.
+// Reserves a port again that this process had released. False if this fails, for example because another process has
+// the port now.
 bool reserve_again(std::uint16_t port);
 
 // The user for whom this process has reserved the port; no other user has a socket on it. Nothing if this process has

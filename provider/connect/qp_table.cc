@@ -71,12 +71,12 @@ std::uint32_t take_qp_number(Numbered& qp) {
     if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
     t.turn = (t.turn + 1) % t.reserved.size();
   }
-  // A port that was used before is tried first. It goes on with the slot after the one it took last.
+  // A released port is tried first. Its Slots still exist, so its numbers continue after the last one that was taken.
   std::uint16_t port = 0;
-  // Memory that this call and the end of the queue pair need is allocated before anything is taken.
+  // The lists get room for this call and for free_qp_number(), and the Slots are allocated, before anything is taken.
   t.reserved.reserve(t.reserved.size() + 1);
   t.released.reserve(t.released.size() + t.reserved.size() + 1);
-  const std::uint32_t first = std::random_device()() % kSlotsPerPort;  // the number must not follow from the port alone
+  const std::uint32_t first = std::random_device()() % kSlotsPerPort;  // so that the port does not reveal the number
   auto made = std::make_unique<Slots>();
   for (; port == 0 && !t.released.empty(); t.released.pop_back()) {
     if (reserve_again(t.released.back()->port)) port = t.released.back()->port;
@@ -114,8 +114,8 @@ void free_qp_number(std::uint32_t number) {
 }
 
 void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function) {
-  // Goes from the last port to the first, and does not copy the list, which would need memory. If a port is removed
-  // meanwhile, those behind it move forward, so some may be visited twice.
+  // Goes from the last port to the first, and does not copy the list of ports, which would need memory. If a port is
+  // removed meanwhile, the ports behind it in the list move forward, so the objects of a port may be visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
     const Slots* slots = nullptr;
     {
@@ -136,7 +136,7 @@ void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& func
 void lock_qp_numbers() UIW_ACQUIRE(table().mutex) { table().mutex.lock(); }
 void unlock_qp_numbers() UIW_RELEASE(table().mutex) { table().mutex.unlock(); }
 
-// The numbers of the parent's queue pairs stay taken: they are not given to other queue pairs here.
+// In the child the numbers of the parent's queue pairs stay taken, so that no queue pair of the child gets one of them.
 void forget_qp_numbers() {
   Table& t = table();
   assume_held(t.mutex);

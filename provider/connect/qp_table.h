@@ -21,7 +21,8 @@ Attachable* find_attachable(std::uint32_t number);
 // have already found it (wait_for_readers()).
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
-// Calls the function for each object that can be found, one after the other, with its number.
+// Calls the function for each object that can be found, one after the other, with its number. An object may be visited
+// twice if numbers are freed meanwhile.
 void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function);
 
 // Take and release the lock of the table before and after a fork. In the child forget_qp_numbers() leaves the parent's

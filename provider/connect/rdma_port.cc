@@ -56,8 +56,8 @@ sockaddr_storage any_of(int family, std::uint16_t number) {
 
 const char* prefix_of(PortSpace space) { return space == PortSpace::tcp ? "uiw-rdma-port" : "uiw-rdma-service"; }
 
-// An abstract name: "uiw-rdma-port/<number>/<address>", or "uiw-rdma-service/..." in the space of UDP, and
-// "/<substitute>" unless that is 0.
+// The abstract name of a Unix socket: "uiw-rdma-port/<number>/<address>", or "uiw-rdma-service/<number>/<address>" in
+// port space UDP, followed by "/<substitute>" unless `substitute` is 0.
 class Name {
  public:
   Name(PortSpace space, const sockaddr_storage& address, unsigned substitute) {
@@ -85,8 +85,8 @@ class Name {
 
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-// The process that has a name; empty if none has, or if that cannot be found out. `busy` is set if too many ask that
-// process now.
+// The process that has bound this name; empty if there is none, or if it cannot be determined. `busy` is set if the
+// listen queue of that process is full.
 std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
   const int fd = DescriptorChange().guard(open_socket());
   if (fd < 0) return std::nullopt;
@@ -163,7 +163,7 @@ bool is_held_by_another(const Name& name) {
   return holder && holder->pid != ::getpid();
 }
 
-// Whether another process has the number for one address of this family, or for all.
+// Whether another process has taken the RDMA port number for a single address of this family, or for all addresses.
 bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number) {
   std::array<char, 64> wanted{};
   const int length = std::snprintf(wanted.data(), wanted.size(), "@%s/%u/", prefix_of(space), number);
@@ -173,7 +173,7 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
   while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
     const char* found = std::strstr(line.data(), wanted.data());
     if (found == nullptr) continue;
-    // The address follows. A slash after it marks the name of a substitute, which is skipped.
+    // The address follows the number. A slash behind the address marks the name of a substitute port, which is skipped.
     std::array<char, INET6_ADDRSTRLEN> text{};
     found += length;
     const std::size_t size = std::strcspn(found, "/\n");

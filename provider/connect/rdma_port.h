@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The port numbers of rdma_cm, which are distinct from the ports of TCP and UDP: an rdma_cm id may have a number whose
 // TCP port (or UDP port, in rdma_cm's port space UDP) belongs to another socket. Such an id listens on a substitute
-// port. Callers in the same network namespace find the substitute here, others by the iWARP port mapper (mapper/).
+// port. Callers in the same network namespace find the substitute port by these functions, others by the iWARP port
+// mapper (mapper/).
 //
 // The names of abstract Unix sockets (unix(7)) say which process has a number, and on which port. The kernel gives each
-// name to one process and takes it back when the process ends. One name has the number and the address. If the port is
-// a substitute, a second name also tells which of the few possible ports it is. A caller asks by connecting to the
-// names.
+// name to one process and takes it back when the process ends. One name contains the RDMA port number and the address.
+// If the process listens on a substitute port, a second name also says which of the few possible ports it is. A caller
+// connects to these names to find out whether a process has them.
 //
 // Any user can take any free name, just like any free port. So a caller believes a name of a port below 1024 only if it
 // belongs to root or to the caller's own user. If one user has the name for the address and another user the name for
@@ -27,11 +28,11 @@ namespace uiw::provider {
 // The number of substitute ports that there are for each number.
 constexpr unsigned kSubstitutePorts = 8;
 
-// A number that this process has; destroying the object frees it.
+// An RDMA port number that this process has taken. Destroying the object frees the number.
 class RdmaPort {
  public:
   virtual ~RdmaPort() = default;
-  // In the child of a fork: closes the child's copies.
+  // In the child of a fork: closes the child's copies of the sockets.
   virtual void abandon() = 0;
 };
 
@@ -51,13 +52,13 @@ int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substi
 // A substitute port for this number, in host byte order; `substitute` is from 1 to kSubstitutePorts.
 std::uint16_t substitute_port(std::uint16_t number, unsigned substitute);
 
-// Stores in `port` what listening_port() would return, and says whether this process knows such a listener. `busy`: it
-// cannot be found now, since too many callers ask its process.
+// Stores in `port` what listening_port() would return, and says whether such a listener was found in this network
+// namespace. `busy`: this cannot be found out now, since too many callers ask the listener's process.
 enum class RdmaListener { none, found, busy };
 RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port, PortSpace space = PortSpace::tcp);
 
-// The TCP or UDP port, in network byte order, of the RDMA listener with this address and number. It is the number
-// itself if the address is not of this network namespace or no substitute is known.
+// The TCP or UDP port, in network byte order, of the RDMA listener with this address and RDMA port number. If the
+// address is not of this network namespace, or no substitute port is known, the result is the RDMA port number itself.
 std::uint16_t listening_port(const sockaddr_storage& address, PortSpace space = PortSpace::tcp);
 
 }  // namespace uiw::provider

@@ -30,7 +30,7 @@ constexpr char kPurpose[] = "shared memory";
 constexpr int kBacklog = 8;
 
 // "uiw-shared/<address and port of the caller>/<those of the called end>", or "uiw-call/..." for a caller that only
-// wants to be known (Purpose::presence).
+// shows that it is in this network namespace (Purpose::presence).
 class Name {
  public:
   Name(RingRendezvous::Purpose purpose, const sockaddr_storage& caller, const sockaddr_storage& called) {
@@ -47,7 +47,7 @@ class Name {
  private:
   using Text = std::array<char, INET6_ADDRSTRLEN + sizeof ".65535">;
 
-  // Both ends write an address in the same way, though an IPv6 socket may have an IPv4 address.
+  // Both ends write an address in the same form, even if one of them has it as an IPv4-mapped IPv6 address.
   static Text text_of(const sockaddr_storage& address) {
     sockaddr_storage plain = plain_address(address);
     Text text{};
@@ -78,8 +78,8 @@ bool has_room() {
 
 bool may_share() { return settings().values.same_host != SameHost::tcp && has_room(); }
 
-// Whether the other end of this Unix socket belongs to this process's user. The number by which a user namespace shows
-// all unknown users does not count as an own user.
+// Whether the other end of this Unix socket belongs to this process's user. False for the overflow user id, by which a
+// user namespace shows all users that it does not map.
 bool is_own_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -87,7 +87,7 @@ bool is_own_user(int fd) {
   return known_user(peer.uid).has_value();
 }
 
-// An offer with a random number of this end.
+// Makes an offer of shared memory with a random number of this end. Null if there is no memory or no random number.
 std::shared_ptr<SharedOffer> make_offer(bool caller) {
   try {
     auto offer = std::make_shared<SharedOffer>(caller);
@@ -110,7 +110,7 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
   return std::unique_ptr<RingRendezvous>(new (std::nothrow) RingRendezvous(std::move(socket), purpose));
 }
 
-// Accepts a connection of the own user. Any user may connect to the name, so those of others are closed.
+// Accepts a connection from a process of this user. Any user may connect to the name; others' connections are closed.
 OwnedDescriptor RingRendezvous::accept() const {
   for (int tries = 0; tries < kBacklog; ++tries) {
     OwnedDescriptor accepted(

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Finds out whether the two ends of a TCP connection are in one network namespace, with nothing between them, and lets
-// processes of one user share memory for their stream (base/stream/shared_stream.h). For both, the ends use an abstract
-// Unix socket whose name has the addresses and ports of the TCP connection. The caller listens on it before it sends
-// the MPA request; the called end connects to it, and passes the memory, before it sends the MPA reply. So the memory,
-// if any was offered, is there when the reply arrives, and nobody waits.
+// Finds out whether the two ends of a TCP connection are in one network namespace, without a forwarder between them,
+// and lets processes of one user share memory for their stream (base/stream/shared_stream.h). For both, the ends use an
+// abstract Unix socket whose name has the addresses and ports of the TCP connection. The caller listens on this socket
+// before it sends the MPA request; the called end connects to it, and passes the memory, before it sends the MPA reply.
+// So the memory, if any was offered, is there when the reply arrives, and nobody waits.
 //
 // If a program forwards TCP, both ends may see addresses of their own host, but each has a connection of its own to the
 // forwarder. So the names differ, and the ends do not find each other. Such ends must use a CRC, since the forwarder
 // may send through a network.
 //
-// If the ends do not find each other (other namespaces or users, another implementation, no descriptors or memory, a
-// sandbox), the stream stays on TCP, with a CRC unless both ends refuse it. Only the log tells. Each end shares memory
-// only with a peer whose user the kernel says to be its own. Nothing blocks. Thread-safe.
+// If the ends do not find each other (other namespaces, another implementation, no descriptors, a sandbox), the stream
+// stays on TCP, and the called end of an rdma_cm connection asks for a CRC unless its setting is off. The stream also
+// stays on TCP if the ends cannot share memory (other users, no memory). Only the log shows this. Each end shares
+// memory only with a peer whose user the kernel says to be its own. Nothing blocks. Thread-safe.
 #pragma once
 
 #include <sys/socket.h>
@@ -36,8 +37,8 @@ class RingRendezvous {
   };
 
   // For the caller; `local` and `remote` are the ends of its TCP connection. Listens for sharing if it is wished for
-  // and possible, otherwise for presence. Null if neither is possible, for example because the peer's address is not of
-  // this host, or there is no descriptor.
+  // and possible, otherwise for presence. Null if neither is wished for and possible: for example, the peer's address
+  // is not of this host, or there is no descriptor.
   static std::unique_ptr<RingRendezvous> listen(const sockaddr_storage& local, const sockaddr_storage& remote,
                                                 Wishes wishes);
   RingRendezvous(const RingRendezvous&) = delete;
@@ -58,7 +59,7 @@ class RingRendezvous {
 // The called end's connection to the Unix socket of the caller, made before it replies.
 class RingContact {
  public:
-  RingContact() = default;  // none
+  RingContact() = default;  // no connection; found() is false
   // Looks for the caller of the TCP connection with these ends.
   RingContact(const sockaddr_storage& local, const sockaddr_storage& remote);
   // Whether the caller is a process of this network namespace that has the other end of this very connection. False

@@ -37,8 +37,8 @@ struct Shared {
 };
 Immortal<Shared> shared;
 
-// Checks all queue pairs. False if none has work left to check. Tells them by how much this check is late, since this
-// delay is not the peer's fault.
+// Checks the retry timers of all queue pairs. False if none of them has work left to check. Tells each by how much this
+// check is late, since the peer has not caused this delay.
 bool check_all() {
   using Clock = CmLoop::Clock;
   static Clock::time_point checked;
@@ -61,8 +61,8 @@ bool check_all() {
 void RetryTimerTask::run() {
   if (!check_all()) {
     runs.store(false);
-    // A thread posts its work first and reads `runs` then. If it still read true, it has not started the timer, so its
-    // work is looked for again here, after `runs` is false.
+    // A thread that posts work reads `runs` afterwards, and starts the timer only if it reads false. If it has read
+    // true, its work is found here, by the check that follows after `runs` was set to false.
     if (!check_all() || runs.exchange(true)) return;
   }
   CmLoop::instance().after(kPeriod, shared->task);
@@ -79,7 +79,7 @@ void prepare_retry_timers() {
 void before_retry_checks(void (*function)()) noexcept { before_checks.store(function); }
 
 void start_retry_timers() noexcept {
-  if (!prepared.load(std::memory_order_acquire)) return;  // there is no connection yet, or it is the parent's
+  if (!prepared.load(std::memory_order_acquire)) return;  // this process has no connection with a retry timer yet
   if (runs.load(std::memory_order_relaxed) || runs.exchange(true)) return;
   CmLoop::instance().after(kPeriod, shared->task);
 }

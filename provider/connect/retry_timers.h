@@ -7,9 +7,9 @@ namespace uiw::provider {
 
 // To be called when a connection with a retry timer begins. Throws std::bad_alloc.
 void prepare_retry_timers();
-// To be called when work is posted to such a connection, or when one begins that already has posted work. From here on
-// the retry timers of all queue pairs are checked periodically, until none has posted work. Costs only two loads if the
-// checks run already.
+// To be called when work is posted to such a connection, or when such a connection begins with posted work. From here
+// on the retry timers of all queue pairs are checked periodically, until none has posted work. Costs only two loads if
+// the checks run already.
 void start_retry_timers() noexcept;
 // Sets the function that is called before each round of checks, on the thread of CmLoop.
 void before_retry_checks(void (*function)()) noexcept;

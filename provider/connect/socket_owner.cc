@@ -55,7 +55,7 @@ struct Address {
 Immortal<NetlinkAsker> sockets(NETLINK_SOCK_DIAG);
 Immortal<NetlinkAsker> routes(NETLINK_ROUTE);
 
-// Read once, since it does not change while programs run.
+// The kernel's setting overflowuid. It is read once, since it does not change while programs run.
 uid_t overflow_user() {
   static std::atomic<std::int64_t> found{-1};
   if (const std::int64_t before = found.load(std::memory_order_relaxed); before >= 0) return static_cast<uid_t>(before);
@@ -130,8 +130,7 @@ std::optional<Found> read_table(int family, const Address& local, const Address&
   return std::nullopt;
 }
 
-// The owner of a socket. Empty for a socket that its process has closed: it has no inode, and the kernel reports user
-// 0.
+// The owner of a socket. Empty if the process has closed the socket: the kernel then reports no inode, and user 0.
 std::optional<uid_t> owner(int family, const Address& local, const Address& remote, bool listens) {
   static std::atomic<bool> kernel_answers{false};
   std::optional<Found> found = ask_kernel(family, local, remote);

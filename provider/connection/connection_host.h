@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a connection needs of its queue pair: the work that it carries out, the state, and where it reports events.
+// What a connection needs of its queue pair: the queues of its work, its state, and functions to report events to it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,7 +20,8 @@ class ConnectionWork : public rdmap::SendHost {
   virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
   virtual std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) = 0;
-  // Stops awaiting a receive: the message for which next_receive() found none is lost, or the connection has ended.
+  // Ends the wait for a posted receive, which begins when next_receive() finds none: the message that needed a receive
+  // is lost, or the connection has ended.
   virtual void await_no_receive() = 0;
   // Whether a receive is posted.
   virtual bool receive_there() const = 0;
@@ -41,9 +42,11 @@ class ConnectionHost {
   // With the receiver's lock held.
   virtual void report(ibv_event_type type) = 0;
 
-  // With both locks held. The session ends, and its work is flushed: the state is ERR from here on.
+  // Called with both locks held, when the session ends and before its work is flushed. Sets the queue pair's state to
+  // ERR.
   virtual void enter_error() = 0;
-  // The peer of a manual connection has left; posted work fails after a while.
+  // Called with both locks held. The peer of a manual connection has left; posted work fails after a while
+  // (RetryTimer).
   virtual void peer_gone() = 0;
   // With the sender's lock held. TCP has taken all that may be sent now.
   virtual void sent_all() = 0;

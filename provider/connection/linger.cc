@@ -23,7 +23,7 @@ namespace uiw::provider {
 
 namespace {
 
-// A peer that goes on reading gets more time, up to this.
+// The longest time that a socket lingers for a peer that goes on reading.
 constexpr std::chrono::seconds kLongest{60};
 constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
@@ -37,7 +37,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   explicit Lingering(TcpStream&& socket) : socket_(std::move(socket)) {
     lingering_now.fetch_add(1, std::memory_order_relaxed);
   }
-  // The timer keeps the object alive. Must be called before the socket is watched. Throws std::bad_alloc.
+  // Starts the timer, which keeps the object alive. Must be called before the socket is watched. Throws std::bad_alloc.
   void start() {
     movement_.begin(counters());
     start_timer();

@@ -6,9 +6,9 @@
 
 namespace uiw::provider {
 
-// Lets TCP send what it still has, then FIN; discards what arrives, and closes the socket when the peer has closed.
-// After some seconds it closes anyway, which resets a peer that has not read everything; closing at once could do so
-// too early.
+// Lets TCP send what it still has, then FIN; discards what arrives, and closes the socket when the peer has closed. If
+// the peer does not close, the socket is closed after 5 s without progress, or after a minute; a peer that has not
+// acknowledged everything is reset. Closing at once could reset a peer before it has read everything.
 void linger_and_close(TcpStream&& socket);
 
 // As linger_and_close(), for a connection that was rejected. Closes at once if many sockets linger already, so that

@@ -16,8 +16,8 @@ namespace uiw::provider {
 class ReadAhead {
  public:
   // Keeps `rest`. If no octets are kept yet, `rest` is copied; otherwise `rest` must be the end of the octets that are
-  // kept, and is not copied again: a turn that takes only one small message must not copy all the others. False if
-  // there is no memory.
+  // kept, and is not copied again, since a caller that takes only one small message must not copy all the others. False
+  // if there is no memory, or `rest` cannot be read.
   bool keep(Octets rest) {
     if (size_ == 0 && !rest.empty()) {
       octets_.reset(new (std::nothrow) std::byte[rest.size()]);

@@ -11,12 +11,13 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The InfiniBand specification allows an adapter four times the timeout that the program has set. The time to connect
-// is added, since an adapter works independently of its host, but this provider may be slow on a busy one. Both extend
-// a timeout to at most kMostGranted; a longer timeout counts as it was set.
+// The InfiniBand specification allows an adapter four times the timeout that the program has set. kToConnect is added,
+// since this provider, unlike an adapter, may be slow on a busy host. Both together extend a timeout to at most
+// kMostGranted; a timeout that is longer by itself is not extended.
 constexpr unsigned kTolerance = 4;
 constexpr milliseconds kToConnect{500}, kMostGranted{4000};
-// The shortest time to wait for a receive, since a host may take this long to answer or to check.
+// The shortest time that the peer gets to post a receive: a busy host may take this long to answer, or to check its
+// timers.
 constexpr milliseconds kLeastRnrTime{100};
 constexpr milliseconds kInVain{500};  // time until work fails after the peer has closed the connection
 constexpr unsigned kForEver = 7;      // value of rnr_retry
@@ -36,7 +37,7 @@ milliseconds retry_time(const ibv_qp_attr& attributes) {
 
 milliseconds rnr_time(const ibv_qp_attr& attributes) {
   if (attributes.rnr_retry >= kForEver) return milliseconds{0};
-  // On InfiniBand the peer's min_rnr_timer counts. It is unknown here, but programs set the same at both ends.
+  // On InfiniBand the peer's min_rnr_timer counts. It is unknown here, but programs usually set the same at both ends.
   const microseconds all(kRnrTimers[attributes.min_rnr_timer % std::size(kRnrTimers)] * (attributes.rnr_retry + 1U));
   return std::max(kLeastRnrTime, std::chrono::ceil<milliseconds>(all));
 }

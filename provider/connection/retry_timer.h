@@ -33,7 +33,7 @@ class RetryTimer {
     none,  // there is no connection yet
     answers,
     silent,          // there is a connection, and the peer does not answer
-    has_no_receive,  // the peer has reported that it waits for a receive
+    has_no_receive,  // the peer has reported that it has no receive posted
     gone,            // the peer has closed the connection
   };
 
@@ -45,7 +45,7 @@ class RetryTimer {
     since_ = now;
     without_receive_.reset();
   }
-  // Does not count `time`, a part of the time until now, against the peer.
+  // Subtracts `time`, which the peer has not caused, from the time that the oldest work has waited.
   void discount(Clock::duration time, Clock::time_point now) {
     since_ = time < now - since_ ? since_ + time : std::max(since_, now);
   }

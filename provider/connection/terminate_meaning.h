@@ -10,7 +10,7 @@
 
 namespace uiw::provider {
 
-// The status with which the request completes that the peer's Terminate is about (RFC 5040 section 4.8; Verbs draft
+// The completion status of the work request that the peer's Terminate is about (RFC 5040 section 4.8; Verbs draft
 // section 8.3.2).
 rdmap::Status completion_status_of(const rdmap::Terminate& terminate);
 

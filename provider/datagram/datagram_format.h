@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The wire format of datagrams of UD queue pairs. Each is the payload of a UDP datagram: uiw's own header with queue
-// pair numbers and Q_Key, a DDP untagged segment (RFC 5041 section 4.3) with an RDMAP Send (RFC 5040 section 4.3), and
-// CRC32c. docs/datagrams.md describes it for other implementations.
+// The wire format of the datagrams of UD queue pairs. Each of them is the payload of a UDP datagram: uiw's own header
+// with queue pair numbers and Q_Key, a DDP untagged segment (RFC 5041 section 4.3) with an RDMAP Send (RFC 5040 section
+// 4.3), and CRC32c. docs/datagrams.md describes the format for other implementations.
 //
 // Encoding and decoding stand side by side. Octets from the wire are hostile: the decoder accepts only what the encoder
-// makes, never reads past the end, allocates nothing and does not throw. It returns why it refuses a datagram. The
-// caller checks what depends on the state of a queue pair (whether it exists, its Q_Key, the address of the sender).
+// makes, apart from reserved fields of DDP and RDMAP, which it ignores. It never reads past the end, allocates nothing
+// and does not throw, and it returns the reason why it refuses a datagram. The caller checks what depends on the state
+// of a queue pair (whether the queue pair exists, its Q_Key, the address of the sender).
 #pragma once
 
 #include <array>
@@ -40,7 +41,7 @@ constexpr std::size_t kDatagramHeaderSize = kDatagramOwnHeader + ddp::kUntaggedH
 constexpr std::size_t kDatagramCrcSize = 4;
 constexpr std::size_t kDatagramOverhead = kDatagramHeaderSize + kDatagramCrcSize;  // octets beside the payload
 
-constexpr std::uint32_t kMulticastQp = 0xFFFFFF;  // addresses all queue pairs of a group; no queue pair has it
+constexpr std::uint32_t kMulticastQp = 0xFFFFFF;  // all queue pairs of a group; no queue pair has this number
 
 struct DatagramHeader {
   std::uint32_t destination_qp = 0, source_qp = 0;
@@ -57,16 +58,16 @@ struct DatagramHeader {
 enum class DatagramError : std::uint8_t {
   none,
   size,       // too short for headers and CRC
-  key,        // not uiw's
+  key,        // the first octets are not kDatagramKey
   version,    // another version, or reserved octets that version 1 sends as zero
   qp_number,  // more than 24 bits, or kMulticastQp as the source
   crc,
-  segment,  // not an RDMAP Send in a single untagged segment of the Send Queue
+  segment,  // not an RDMAP Send in a single untagged segment of DDP queue 0
 };
 
 struct DecodedDatagram {
   DatagramError error = DatagramError::none;
-  DatagramHeader header;  // valid, as is `payload`, only if there is no error
+  DatagramHeader header;  // `header` and `payload` are valid only if there is no error
   Octets payload;         // a part of the octets that were decoded
 };
 
@@ -96,7 +97,7 @@ inline DatagramHeaderOctets encode(const DatagramHeader& header) {
 }
 
 namespace detail {
-// Decodes the DDP segment into `header`. False if it is not a Send that encode() could have made.
+// Decodes the DDP segment into `header`. False if the segment is not a Send that encode() makes.
 inline bool decode_datagram_segment(Octets from, DatagramHeader& header) {
   const ddp::Control control = ddp::decode_control(from[0]);
   const auto segment = ddp::decode_untagged(from);
@@ -142,8 +143,9 @@ inline DecodedDatagram decode_datagram(Octets from) {
   return result;
 }
 
-// Whether the datagram comes from the process that has its source queue pair: the UDP source port (host byte order)
-// must be the one in the queue pair number, and only the process that has reserved this port can send from it.
+// Whether the datagram was sent from the port of its source queue pair: the UDP source port (host byte order) must be
+// the one in the queue pair number. On the sender's host only the user for whom uiw has reserved this port can send
+// from it.
 constexpr bool comes_from_holder(const DatagramHeader& header, std::uint16_t source_port) {
   return port_of(header.source_qp) == source_port;
 }

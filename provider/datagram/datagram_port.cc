@@ -85,8 +85,9 @@ DatagramPort::~DatagramPort() {
     hide_qp(number_);
     engine_.remove(*this);
     wait_for_readers();
-    // There are other descriptors of this socket (qp_port.cc, the child of a fork). So its entry in epoll would outlive
-    // close(), and epoll would take the next descriptor with this number for one that it watches already.
+    // Other descriptors of this socket stay open (qp_port.cc, the child of a fork), so close() would not remove fd_
+    // from the epoll set. EPOLL_CTL_ADD would then fail for a later descriptor of this socket with the same number
+    // (EEXIST).
     engine_.release(fd_);
     free_qp_number(number_);
   }
@@ -143,8 +144,8 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   }
 }
 
-// Sets `blocked_` and then tries once more. If the socket gets room before the second attempt, this attempt sends the
-// rest; if it gets room later, epoll reports that, and progress() calls may_send().
+// If the socket has no room for all datagrams, sets `blocked_` and tries once more. The second attempt uses room that
+// has become free in between. Epoll reports room that becomes free later, and then progress() calls may_send().
 std::size_t DatagramPort::send(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
   std::size_t sent = send_datagrams(fd_, datagrams, joins_);
@@ -194,12 +195,12 @@ bool DatagramPort::progress(Driver driver) noexcept {
   return receive(driver);
 }
 
-// Reads everything after an event of epoll, since the event is not repeated. A poll of the program reads only one
-// batch.
+// After an event of epoll this reads all that has arrived, since epoll does not repeat the event (EPOLLET). A poll of
+// the program reads only one batch.
 bool DatagramPort::receive(Driver driver) {
   UniqueLock lock(receive_mutex_, std::defer_lock);
   if (driver == Driver::poll) {
-    if (!lock.try_lock()) return false;  // another thread receives, and may need this processor
+    if (!lock.try_lock()) return false;  // the thread that receives may need this processor, so do not wait for it
   } else {
     lock.lock();
   }
@@ -212,7 +213,7 @@ bool DatagramPort::receive(Driver driver) {
   bool any = false;
   unsigned rounds = 0;
   for (std::size_t count = kIncomingPieces; count == kIncomingPieces;) {
-    if (++rounds > kMostRounds) {  // other sockets get their turn
+    if (++rounds > kMostRounds) {  // so that other sockets are served, too
       engine_.request_turn(number_);
       break;
     }

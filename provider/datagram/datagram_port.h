@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // A UDP port of this process, as one context uses it. It sends for the queue pairs of the context whose numbers contain
-// the port, and delivers what arrives to any queue pair of the process. It has a number in the table of queue pair
-// numbers, by which the context's engine finds it. One more port per context is for multicast; it delivers what arrives
-// to all queue pairs that are attached to the group.
+// the port, and delivers each datagram that arrives to its destination, which may be any queue pair of the process. A
+// DatagramPort has a number in the table of queue pair numbers, by which the context's engine (progress/engine.h) finds
+// it. One more DatagramPort of each context is for multicast. It delivers a datagram to all queue pairs that are
+// attached to its group.
 //
-// Thread-safe. Lock order: receive_mutex_ before the receiver's lock of a queue pair, which a delivery takes;
-// targets_mutex_ before the sender's lock of a queue pair, which may_send() takes.
+// Thread-safe. Lock order: receive_mutex_, members_mutex_, then the receiver's lock of a queue pair, which deliver()
+// takes; targets_mutex_ before the sender's lock of a queue pair, which may_send() takes.
 #pragma once
 
 #include <atomic>
@@ -34,20 +35,21 @@ class DatagramPort final : public Numbered, public Driven {
   static std::shared_ptr<DatagramPort> open_multicast(Engine& engine, unsigned ifindex);
   ~DatagramPort() override;
 
-  // From here on, until leave() has returned, may_send() of the queue pair is called when the socket has room again
-  // after send() has not accepted all. The caller must not hold the sender's lock of that queue pair.
+  // After join(), until leave() has returned, the port calls may_send() of the queue pair once the socket has room
+  // again after a send() that has not accepted all datagrams. The callers must not hold the sender's lock of that queue
+  // pair.
   void join(DatagramTarget& target);
   void leave(DatagramTarget& target);
 
-  // From here on, until detach() has returned, the queue pair gets what arrives for the group. 0, or an errno of
-  // change_membership(). Only for the multicast port; throws std::bad_alloc.
+  // After attach(), until detach() has returned, the port delivers the datagrams for the group to the queue pair.
+  // Returns 0, or an errno of change_membership(). Only for the multicast port; throws std::bad_alloc.
   int attach(DatagramTarget& target, const Gid& group);
   void detach(DatagramTarget& target, const Gid& group);
 
   // As send_datagrams(). If not all datagrams were accepted, may_send() of the queue pairs is called later.
   std::size_t send(std::span<const OutgoingDatagram> datagrams);
-  // For a thread that gets no buffers (io_scratch.h): makes the context's own thread call may_send(), to send in its
-  // place.
+  // For a thread that has no memory for its buffers (io_scratch.h): makes the thread "uiw-progress" of the context call
+  // may_send(), which sends instead of the caller.
   void take_over();
 
   Driven* driven() override { return this; }

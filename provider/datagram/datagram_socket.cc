@@ -22,7 +22,7 @@ namespace uiw::provider {
 
 namespace {
 
-// Large enough for each of the control messages below.
+// Has room for all control messages of one datagram, sent or received.
 struct alignas(cmsghdr) Control {
   std::array<std::byte, CMSG_SPACE(sizeof(in6_pktinfo)) + 4 * CMSG_SPACE(sizeof(int))> octets;
 };
@@ -36,9 +36,9 @@ cmsghdr* put(msghdr& message, cmsghdr* at, int level, int type, const Value& val
   return CMSG_NXTHDR(&message, at);
 }
 
-// Fills in the source address, by which the kernel chooses the interface, and the fields of the IP header. If several
-// datagrams are joined, also their size (`each`; 0 for a single one). A socket for both families takes IPv4 addresses
-// in their mapped form.
+// Fills in the control messages: the source address, by which the kernel chooses the interface, the fields of the IP
+// header, and, if several datagrams are joined by UDP_SEGMENT, their size `each` (0: a single datagram). IPV6_PKTINFO
+// takes IPv4 addresses, too, in their IPv4-mapped form.
 void fill_control(msghdr& message, Control& control, const DatagramRoute& route, std::size_t each) {
   control = {};
   message.msg_control = control.octets.data();
@@ -85,10 +85,11 @@ Value value_of(cmsghdr* at) {
   return value;
 }
 
-// Reads the local address that a piece was sent to and the fields of its IP header. If the piece is several datagrams,
-// all have the same fields, and their size is read as well. False if the kernel does not report the address.
+// Reads the control messages: the local address that the piece was sent to, and the fields of its IP header. If the
+// piece is several datagrams, these have the same fields, and their size is read, too. False if the local address is
+// missing.
 bool read_control(msghdr& message, IncomingPiece& piece) {
-  constexpr std::uint8_t kUsualHopLimit = 64;  // if the kernel does not report it
+  constexpr std::uint8_t kUsualHopLimit = 64;  // used if the kernel does not report the hop limit
   IpFields& ip = piece.all.ip;
   ip.hop_limit = kUsualHopLimit;
   bool addressed = false;
@@ -130,7 +131,8 @@ struct Closer {
 
 namespace {
 
-// Limits of Linux for joined datagrams: UDP_MAX_SEGMENTS before 6.9, and octets, which have to fit one IPv6 packet.
+// Limits of Linux for datagrams that are joined by UDP_SEGMENT: their number (UDP_MAX_SEGMENTS before Linux 6.9), and
+// their octets together, which have to fit one IPv6 packet.
 constexpr std::size_t kMostJoined = 64, kLongestJoined = 65000;
 
 bool same_way(const OutgoingDatagram& one, const OutgoingDatagram& other) {
@@ -175,7 +177,7 @@ class Outgoing {
   std::size_t joined(std::size_t index) const { return joined_[index]; }
   // Removes the flow label of a message. False if it has none.
   bool leave_out_flow_label(std::size_t index) { return std::exchange(addresses_[index].sin6_flowinfo, 0) != 0; }
-  // The number of messages that the kernel has accepted from this one on, or a negative errno.
+  // The number of messages that the kernel has accepted, from message `from` on, or a negative errno.
   long send(int fd, std::size_t from) {
     const long result =
         ::syscall(SYS_sendmmsg, fd, messages_.data() + from, count_ - from, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -206,12 +208,12 @@ std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, 
     } else if (result == -EINVAL && outgoing.leave_out_flow_label(at)) {
       continue;
     } else if (result != -EINTR && outgoing.joined(at) > 1) {
-      // The kernel does not join datagrams that are longer than the MTU of the path, for example; sent one by one they
-      // may be accepted.
+      // The kernel refuses joined datagrams, for example, if they are longer than the MTU of the path. It may accept
+      // the same datagrams one by one.
       joins.store(false, std::memory_order_relaxed);
       return sent + send_datagrams(fd, datagrams.subspan(sent), joins);
     } else if (result != -EINTR) {
-      sent += outgoing.joined(at++);  // lost
+      sent += outgoing.joined(at++);  // the kernel refuses this datagram, and it is lost
     }
   }
   return sent;
@@ -275,9 +277,9 @@ int multicast_socket(unsigned ifindex) {
   if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, true) || !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, false) ||
       !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
     return -errno;
-  // Datagrams for groups that only other sockets, or other interfaces, have joined are to be left out. Some kernels do
-  // not know these options (SO_BINDTOIFINDEX without privilege needs Linux 5.7); then DatagramPort drops what no queue
-  // pair is attached to.
+  // These options keep out datagrams for groups that only other sockets, or other interfaces, have joined. A kernel may
+  // not know the options (SO_BINDTOIFINDEX without privilege needs Linux 5.7). Then DatagramPort drops datagrams for
+  // groups to which no queue pair is attached.
   set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, false);
   ::setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &interface, sizeof interface);
   set_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, false);

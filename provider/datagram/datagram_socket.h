@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The UDP socket of a port: batches of datagrams to and from the kernel. Addresses are GIDs, IPv4 ones mapped.
+// The UDP socket of a port: sends and receives datagrams in batches. Addresses are GIDs; an IPv4 address is an
+// IPv4-mapped IPv6 address.
 //
-// Successive datagrams of one size and destination are joined: they pass most of the kernel as one, by UDP segmentation
-// and receive offload (udp(7): UDP_SEGMENT and UDP_GRO), if the kernel has it. On the wire they are still separate.
+// Successive datagrams of one size and destination are joined, if the kernel has UDP_SEGMENT and UDP_GRO (udp(7)): most
+// of the kernel's code then handles them as one datagram. On the wire they are separate.
 //
 // Nothing blocks, and no call is a cancellation point. Any number of threads may send at the same time; only one may
 // receive.
@@ -45,11 +46,11 @@ struct IncomingDatagram {
   Gid from, to;
   IpFields ip;
   std::uint16_t port;  // of the source
-  Octets octets;       // in the caller's memory; empty if the datagram was longer than its room
+  Octets octets;       // in the caller's memory; empty if they do not fit, or if the kernel does not report `to`
 };
 
-// What the kernel delivers at a time: one datagram, or several joined ones of one source. Each has `each` octets; only
-// the last may be shorter.
+// What the kernel delivers at a time: one datagram, or several datagrams of one source that it has joined (UDP_GRO).
+// Each datagram has `each` octets; only the last one may be shorter.
 struct IncomingPiece {
   IncomingDatagram all;
   std::size_t each;

@@ -20,16 +20,16 @@ using Grh = std::array<std::byte, kGrhSize>;
 
 struct Arrival {
   DatagramHeader header;
-  Octets payload;  // valid during the call
-  Gid from, to;    // the addresses of the IP header; `to` is one of this host's
+  Octets payload;  // valid during deliver()
+  Gid from, to;    // the addresses of the IP header; `to` is one of this host, or a multicast group
   IpFields ip;
 };
 
 // Why datagrams were dropped. The counters of a device's port are in the same order (PortCounter).
 enum class DatagramDrop : std::uint8_t {
-  malformed,    // the decoder refuses it (datagram_format.h), or it is longer than the active MTU
-  source,       // it was not sent from the port of its source queue pair
-  destination,  // no such queue pair here, or one that does not receive now, or it was sent to another device's address
+  malformed,    // the decoder (datagram_format.h) refuses the datagram, or its payload exceeds the active MTU
+  source,       // the UDP source port is not that of the source queue pair
+  destination,  // the queue pair does not exist or does not receive now, or the address is another device's
   qkey,
   no_receive,  // no receive is posted, or the next one has no room for the datagram
 };
@@ -42,7 +42,7 @@ class DatagramTarget {
  public:
   // Places the datagram into a posted receive, or drops it. Called inside a ReadSection.
   virtual void deliver(const Arrival& arrival) noexcept = 0;
-  // Called when the socket has room again.
+  // Sends posted work that has waited for room in the socket. Called when the socket has room again.
   virtual void may_send() noexcept = 0;
 
  protected:

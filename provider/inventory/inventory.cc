@@ -48,8 +48,9 @@ Inventory look_once() {
 
 }  // namespace
 
-// Looks again if a connection has ended meanwhile. Its traffic, which moves from the queue pair to the port's counters
-// at the end, would be missing if the counters were read before the end and the queue pair after it.
+// Takes the inventory again if a connection has ended meanwhile. When a connection ends, its traffic moves from the
+// queue pair to the port's counters. If the counters were read before that and the queue pair after it, this traffic
+// would be missing.
 Inventory take_inventory() {
   constexpr int kMostLooks = 8;
   Inventory inventory;

@@ -48,14 +48,14 @@ struct ShownQp {
 };
 struct ShownCmId {
   static constexpr std::uint32_t kNoDevice = ~std::uint32_t{0};
-  std::uint32_t device;  // or kNoDevice, if the id is bound to no address of a device
+  std::uint32_t device;  // an index, or kNoDevice if the id is bound to no address of a device
   std::uint32_t number;
-  std::uint32_t qp;          // 0 before the id has one
+  std::uint32_t qp;          // 0 while the id has no queue pair
   std::uint32_t port_space;  // RDMA_PS_*
   std::uint8_t state;        // enum rdma_cm_state of the kernel (include/rdma/rdma_cm.h)
   std::uint8_t qp_type;
   std::uint8_t unused[2] = {};
-  std::uint8_t source[28], destination[28];  // sockaddr_in or sockaddr_in6; the family is 0 where there is none
+  std::uint8_t source[28], destination[28];  // sockaddr_in or sockaddr_in6; family 0: no address
 };
 
 struct Inventory {
@@ -82,13 +82,14 @@ struct Inventory {
 };
 
 struct ProcessInventory {
-  std::uint32_t pid = 0;  // in the caller's PID namespace; 0 if it has no number there
+  std::uint32_t pid = 0;  // in the caller's PID namespace; 0 if the process has no number there
   Inventory inventory;
 };
 
-// A function that adds its part to the inventory of this process. Called on any thread; must not wait for "uiw-cm".
+// A function that adds its part to the inventory of this process. Called on any thread, "uiw-cm" included, so it must
+// not wait for "uiw-cm".
 using InventorySource = void (*)(Inventory&);
-// Sources are added when the library is loaded, each once, at most kInventorySources.
+// Sources are added when the library is loaded, at most kInventorySources. To add a function again has no effect.
 constexpr unsigned kInventorySources = 4;
 void add_inventory_source(InventorySource source);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The format in which inventories are passed between processes of one host. Encoding and decoding stand side by side.
 //
-// A header with the sizes and counts of the records of each kind, then the records, all as they are in memory. Another
-// release of uiw may have records of other sizes; its inventory is refused.
+// An inventory is encoded as an InventoryHeader, with the sizes and counts of the records of each kind, and the records
+// behind it, all as they are in memory. Another release of uiw may have records of other sizes; its inventory is
+// refused.
 #pragma once
 
 #include <array>

@@ -43,12 +43,12 @@ constexpr char kPurpose[] = "the list of RDMA processes";
 constexpr char kQuestion[] = "uiw inventory?";
 constexpr std::size_t kMostAsked = 256;
 constexpr off_t kLongest = off_t{1} << 28;
-// kLateTime: how long to wait for a process that was late before, once all other processes have answered. kLateFor: how
-// long a process counts as late.
+// kLateTime: how long ask_processes() waits in all if only processes that were late before have not answered. kLateFor:
+// how long a process counts as late.
 constexpr std::chrono::milliseconds kLateTime{10};
 constexpr std::chrono::seconds kLateFor{1};
 
-// A descriptor that is open for one call.
+// Owns a descriptor until the end of a scope.
 class Descriptor {
  public:
   // Takes ownership of a guarded descriptor; `fd` may be -1.
@@ -64,7 +64,7 @@ class Descriptor {
   int fd_;
 };
 
-// Opens a socket with SO_PASSCRED: the kernel adds the sender's credentials to each datagram that it receives.
+// Opens a socket with SO_PASSCRED: the kernel adds the sender's credentials to each datagram that the socket receives.
 int open_socket() {
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
@@ -88,12 +88,12 @@ struct Name {
 
 std::string prefix_of(uid_t user) { return "uiw-process/" + std::to_string(user) + "/"; }
 
-// Whether this is the user of this process. The number by which a user namespace shows all unknown users does not
-// count.
+// Whether `user` is the effective user of this process. False for the number that stands for all users without a number
+// in this user namespace.
 bool is_own_user(uid_t user) { return user == ::geteuid() && known_user(user).has_value(); }
 
-// One message with its sender's credentials. They have the effective user, which the kernel checks; by default they
-// would have the real user.
+// A message that carries the credentials of its sender. send() puts the effective user into them, which the kernel
+// checks; without that the kernel would put in the real user.
 class Message {
  public:
   Message(const void* data, std::size_t size) : vector_{const_cast<void*>(data), size} {
@@ -120,7 +120,7 @@ class Message {
       header_.msg_name = &from->address;
       header_.msg_namelen = sizeof from->address;
     }
-    // Not CMSG_SPACE, which has room for two descriptors.
+    // CMSG_LEN for the descriptor, since CMSG_SPACE has room for two descriptors.
     header_.msg_controllen = CMSG_SPACE(sizeof(ucred)) + (with_descriptor ? CMSG_LEN(sizeof(int)) : 0);
     const DescriptorChange change;
     const ssize_t size = ::recvmsg(socket, &header_, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -134,7 +134,7 @@ class Message {
     return size;
   }
   const std::optional<ucred>& sender() const { return sender_; }
-  int descriptor() const { return descriptor_; }  // guarded, owned by the caller
+  int descriptor() const { return descriptor_; }  // guarded (base/descriptor.h), owned by the caller
 
  private:
   template <typename Value>
@@ -160,7 +160,7 @@ class Message {
 
 // ---- Answering -------------------------------------------------------------------------------------------------
 
-// Makes a memfd with the inventory of this process. Its descriptor, or -1.
+// Makes a memfd with the inventory of this process. Returns its descriptor, or -1.
 int inventory_memory() {
   const std::vector<std::byte> octets = encode_inventory(take_inventory());
   if (!file_may_have(octets.size())) return -1;
@@ -180,7 +180,7 @@ int inventory_memory() {
 class Answering final : public CmLoop::Handler {
  public:
   explicit Answering(std::string name) : name_(std::move(name)) {}
-  // Null if there is no descriptor or thread for it.
+  // Null if no descriptor or no thread is available.
   static std::shared_ptr<Answering> start() {
     std::array<unsigned char, 8> random{};
     if (!fill_random(random.data(), random.size())) random = {};
@@ -204,7 +204,7 @@ class Answering final : public CmLoop::Handler {
   }
   const std::string& name() const { return name_; }
   void ready(std::uint32_t) override {
-    constexpr int kTurns = 16;  // the thread has other work, too; CmLoop calls again
+    constexpr int kTurns = 16;  // the thread has other work, too; CmLoop calls ready() again for the rest
     for (int turns = 0; turns < kTurns; ++turns) {
       std::array<char, sizeof kQuestion> question;
       Message message(question.data(), question.size());
@@ -227,7 +227,7 @@ class Answering final : public CmLoop::Handler {
   const std::string name_;
 };
 
-// The object by which this process answers questions.
+// The object that answers the questions of other processes.
 struct Published {
   Mutex mutex;
   std::shared_ptr<Answering> answering UIW_GUARDED_BY(mutex);
@@ -250,14 +250,14 @@ Late& late() {
   return *instance;
 }
 
-// Created when the library is loaded (see provider/verbs/fork.h).
+// Creates both objects when the library is loaded (see provider/verbs/fork.h).
 [[maybe_unused]] const bool prepared = [] {
   published();
   late();
   return true;
 }();
 
-// The names of other processes of this user, without the NUL in front.
+// The socket names of this user's other processes, without the NUL in front.
 std::vector<std::string> find_names(const std::string& own) {
   std::vector<std::string> names;
   const TextFile file = open_text_file("/proc/net/unix");
@@ -324,7 +324,7 @@ void take_answer(Asked& asked, std::vector<ProcessInventory>& inventories) {
   if (inventory) inventories.push_back({static_cast<std::uint32_t>(message.sender()->pid), std::move(*inventory)});
 }
 
-// Waits until each process has answered or its time is over.
+// Waits until each process has answered or the time for its answer is over.
 void take_answers(std::vector<Asked>& asked, std::vector<ProcessInventory>& inventories) {
   const Clock::time_point begun = Clock::now();
   for (;;) {
@@ -370,7 +370,7 @@ void withdraw_inventory_in_child() {
   assume_held(late().mutex);
   if (own.answering) own.answering->abandon();
   new (&own.answering) std::shared_ptr<Answering>;
-  new (&late().until) decltype(Late::until);  // another thread of the parent may have been changing it
+  new (&late().until) decltype(Late::until);  // another thread of the parent may have been changing the map
 }
 
 std::vector<ProcessInventory> ask_processes() {

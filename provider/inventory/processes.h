@@ -17,9 +17,9 @@
 
 namespace uiw::provider {
 
-// Makes this process visible to processes that ask, if it is not yet. If there is no descriptor or no thread for this,
-// the process stays invisible until a later call succeeds. Called when a device is opened and when a queue pair is
-// made: the child of a fork may use the devices of its parent without opening one.
+// Makes this process visible to processes that ask, if it is not visible yet. If no descriptor or no thread is
+// available, the process stays invisible until a later call succeeds. Called when a device is opened, and, since the
+// child of a fork may use the devices and rdma_cm ids of its parent, when a queue pair is made or ids are taken over.
 void publish_inventory() noexcept;
 // Called in the child of a fork, which is invisible until it calls publish_inventory().
 void withdraw_inventory_in_child();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Three ways to ask the kernel whether memory is accessible, the cheapest one first:
 //
-// MADV_POPULATE_READ and _WRITE (Linux 5.14) take a microsecond, and a third of one for each page. They fault pages in,
-// so they are used for small ranges only.
+// MADV_POPULATE_READ and MADV_POPULATE_WRITE (Linux 5.14) take a microsecond, and a third of a microsecond for each
+// page. They fault pages in, so they are used for small ranges only.
 //
 // PROCMAP_QUERY (Linux 6.11) takes seven microseconds, and one more for each mapping of the range.
 //
@@ -34,9 +34,9 @@ namespace uiw::provider {
 namespace {
 
 constexpr const char* kMaps = "/proc/self/maps";
-constexpr std::size_t kFewPages = 16;  // up to here MADV_POPULATE_* costs less than PROCMAP_QUERY
+constexpr std::size_t kFewPages = 16;  // up to this size MADV_POPULATE_* costs less than PROCMAP_QUERY
 
-// The whole pages of a range.
+// The pages that a range touches.
 struct Pages {
   std::uintptr_t start, last;  // the addresses of the first and of the last page
   std::size_t size;
@@ -45,7 +45,7 @@ struct Pages {
 
 std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Of a range that is not empty. None if it wraps.
+// The pages of a range, which must not be empty. Nothing if the range wraps around the end of the address space.
 std::optional<Pages> pages_of(const std::byte* address, std::size_t length) {
   const std::uintptr_t page = page_size();
   const auto first = reinterpret_cast<std::uintptr_t>(address);
@@ -59,7 +59,7 @@ bool populate(const Pages& pages, bool writable) {
   return ::madvise(pages.memory(), pages.size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
 }
 
-// <linux/fs.h> has these since Linux 6.11.
+// PROCMAP_QUERY, its argument and its flags. <linux/fs.h> has them only since Linux 6.11.
 struct ProcmapQuery {
   std::uint64_t size;
   std::uint64_t query_flags;
@@ -74,9 +74,9 @@ constexpr std::uint64_t kVmaReadable = 1, kVmaWritable = 2;
 
 enum class Answer { yes, no, not_known };
 
-// By bare system calls, which are no cancellation points.
+// Asks by PROCMAP_QUERY. Uses bare system calls, which are no cancellation points.
 Answer ask_mappings(const Pages& pages, bool writable) {
-  const DescriptorChange change;  // until the descriptor is closed
+  const DescriptorChange change;  // covers the time until the descriptor is closed
   const int maps = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, kMaps, O_RDONLY | O_CLOEXEC));
   if (maps < 0) return Answer::not_known;
   Answer answer = Answer::yes;
@@ -127,8 +127,8 @@ bool accessible(const std::byte* address, std::size_t length, bool writable) {
   if (length == 0) return true;
   const std::optional<Pages> pages = pages_of(address, length);
   if (!pages) return false;
-  // Memory that cannot be populated may be mapped all the same: that of a device, or a mapping beyond the end of a
-  // file.
+  // Memory that cannot be populated may be mapped all the same, for example memory of a device, or a mapping beyond the
+  // end of a file.
   return (pages->size <= kFewPages * page_size() && populate(*pages, writable)) || is_mapped(*pages, writable);
 }
 

@@ -7,8 +7,9 @@
 namespace uiw::provider {
 
 // Whether every page of the range is mapped, and readable, or writable if `writable`. Like an adapter's driver, this
-// may fault in the pages of a small range; it touches none of a larger one. True also if the kernel cannot tell (there
-// is no /proc): each access is guarded anyway. Raises no signal, whatever the range is. Thread-safe.
+// may fault in the pages of a small range; it touches no page of a larger range. True also if the kernel cannot tell
+// (there is no /proc), since guarded_copy() survives memory that is not there. Raises no signal, whatever the range is.
+// Thread-safe.
 bool accessible(const std::byte* address, std::size_t length, bool writable);
 
 // Faults the pages of the range in. 0, or EFAULT if a part is not mapped or does not allow the access.

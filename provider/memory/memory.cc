@@ -26,9 +26,9 @@ constexpr unsigned kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | k
 constexpr unsigned kKnownAccess = kRights | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
                                   IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
-// 0; EINVAL for impossible flags: remote write and atomic need local write (manual page of ibv_reg_mr); EOPNOTSUPP, as
-// in the kernel, for flags of operations that the device does not report. Flags of IBV_ACCESS_OPTIONAL_RANGE are
-// requests that a device may ignore, so all of them are known.
+// Returns 0; EINVAL for unknown flags, and for remote write or remote atomic without local write (manual page of
+// ibv_reg_mr); EOPNOTSUPP, as the kernel does, for flags of operations that the device does not report. All flags of
+// IBV_ACCESS_OPTIONAL_RANGE are accepted, since they are requests that a device may ignore.
 int check_flags(unsigned access, unsigned known) {
   if ((access & ~(known | kFlushAccess)) != 0) return EINVAL;
   if ((access & kRemoteChange) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
@@ -207,7 +207,8 @@ int Mr::end() {
   return 0;
 }
 
-// Leaves the list and the domain, and does not use the domain any more.
+// Removes the region from the list of all regions and from its domain. From then on the region does not use the domain,
+// which may be destroyed.
 void Mr::let_go() {
   if (ended_) return;
   ended_ = true;
@@ -231,14 +232,15 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
       (domain && (pd == nullptr || &pd->context() != &pd_->context()))) {
     return EINVAL;
   }
-  if (retired_) return EINVAL;  // an earlier call has failed, and only destruction is left
+  if (retired_) return EINVAL;  // an earlier call has failed, and the region can only be destroyed
   const unsigned wanted = rights ? access : access_;
   void* const at = translation ? address : region_.memory;
   const std::size_t size = translation ? length : region_.length;
   int error = check_memory(at, size, wanted);
 
   Pd& home = domain ? *pd : *pd_;
-  // The tagged offset of a region that moves is its new address; that of a region that stays does not change.
+  // With a new translation, or if the region was zero-based, its tagged offset is its address. Otherwise the tagged
+  // offset does not change. region_of() replaces it by 0 if the region is to be zero-based.
   const std::uint64_t iova =
       translation || (access_ & IBV_ACCESS_ZERO_BASED) != 0 ? reinterpret_cast<std::uintptr_t>(at) : region_.base;
   const ddp::Region region = region_of(home, at, size, iova, wanted);
@@ -304,7 +306,8 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment, 
     dm_used.fetch_sub(length);
     return refuse();
   }
-  // Device memory has pages of its own, so that an access after its end hits unmapped memory and not a new heap block.
+  // Device memory has pages of its own, so that an access after ibv_free_dm() hits unmapped memory and not a new heap
+  // block.
   const std::uintptr_t alignment = std::uintptr_t{1} << log_alignment;
   const std::size_t size = length + (alignment > page_size() ? alignment : 0);
   void* const mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -358,7 +361,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags, const ib
       const auto stag = static_cast<ddp::Stag>(sge.lkey);
       const auto region = stag_table().region(stag);
       if (!region) return EFAULT;
-      if ((region->rights & ddp::kLocalRead) == 0) return EINVAL;  // a window
+      if ((region->rights & ddp::kLocalRead) == 0) return EINVAL;  // the lkey is that of a window
       if (region->domain != &pd) return EPERM;
       if ((region->rights & ddp::kOnDemand) == 0) return EINVAL;
       if (writable && (region->rights & ddp::kLocalWrite) == 0) return EPERM;

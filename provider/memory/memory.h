@@ -28,11 +28,12 @@ class Context;
 using DeviceFile = std::uint64_t;
 inline constexpr DeviceFile kNoDeviceFile = 0;
 
-// A protection domain: it says which queue pairs may use which memory. It is an owner of its context. The plugin
-// refuses its destruction with EBUSY while in_use().
+// A protection domain: it says which queue pairs may use which memory. It shares in the ownership of its context. The
+// plugin refuses to destroy a domain that is in_use() (EBUSY).
 class Pd : public std::enable_shared_from_this<Pd> {
  public:
-  // Creates a domain that several contexts can own. If the last owner releases it while in_use(), it is never deleted.
+  // Creates a domain that several contexts can own. If the last owner releases a domain that is in_use(), it is never
+  // deleted.
   UIW_API static std::shared_ptr<Pd> create(std::shared_ptr<class Context> context);
   UIW_API explicit Pd(std::shared_ptr<class Context> context);
   UIW_API ~Pd();
@@ -62,8 +63,8 @@ class Dm : public std::enable_shared_from_this<Dm> {
   DeviceFile file() const { return file_; }
   std::uint32_t listed_number() const { return listed_.number(); }
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
-  // 0; EFAULT for a range outside of the device memory or program memory that is not accessible; EINVAL for an offset
-  // or a length that is no multiple of four octets: adapters copy words.
+  // Returns 0; EFAULT for a range outside of the device memory, or for program memory that is not accessible; EINVAL
+  // for an offset or a length that is no multiple of four octets, since adapters copy whole words.
   UIW_API int copy_in(std::uint64_t offset, const void* from, std::size_t length);
   UIW_API int copy_out(void* to, std::uint64_t offset, std::size_t length) const;
 
@@ -105,20 +106,22 @@ class Mr : public std::enable_shared_from_this<Mr> {
                                                unsigned access);
   UIW_API ~Mr();
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
-  // To be read inside Listed<Mr>::for_each().
+  // Threads other than the owner's may call these two functions only inside Listed<Mr>::for_each(), since reregister()
+  // changes the values.
   const Pd& pd() const { return *pd_; }
   const ddp::Region& region() const { return region_; }
   std::uint32_t listed_number() const { return listed_.number(); }
 
-  // The first half of destruction: from here on the region cannot be found, and when the call returns nothing uses its
-  // memory any more. EBUSY while windows are bound to it.
+  // The first half of destruction: from here on the STag names no region, and when the call returns nothing uses the
+  // memory of the region any more. Returns 0, or EBUSY while windows are bound to the region.
   int prepare_destroy();
-  // prepare_destroy(), and the region leaves its domain: other owners keep an object without a region. EBUSY as above.
+  // Calls prepare_destroy() and removes the region from its domain. Contexts that have imported this object keep it,
+  // but it has no memory any more. Returns 0, or EBUSY while windows are bound to the region.
   UIW_API int end();
 
-  // ibv_rereg_mr: 0 or an errno. After EBUSY (windows are bound to the region) and after EINVAL for impossible flags
-  // the region is as before; after any other error it can only be destroyed (Verbs draft section 7.3.2.3). The key
-  // stays the same.
+  // ibv_rereg_mr: returns 0 or an errno. After EBUSY (windows are bound to the region), and after EINVAL because of
+  // `flags`, `pd` or the kind of the region, the region is as before. After any other error it can only be destroyed
+  // (Verbs draft section 7.3.2.3). The key stays the same.
   UIW_API int reregister(int flags, Pd* pd, void* address, std::size_t length, unsigned access);
 
  private:
@@ -138,8 +141,8 @@ class Mr : public std::enable_shared_from_this<Mr> {
   Dm* dm_ = nullptr;         // Kind::dm
   void* mapping_ = nullptr;  // Kind::dmabuf
   std::size_t mapping_size_ = 0;
-  const unsigned generation_;  // the fork generation in which it was made (base/mutex.h)
-  Listed<Mr> listed_{*this};   // its lock is held while pd_ and region_ change
+  const unsigned generation_;  // the fork generation in which this object was made (base/mutex.h)
+  Listed<Mr> listed_{*this};   // Listed<Mr>::mutex() is held while pd_ and region_ change
 };
 
 // A memory window. Queue pairs bind and invalidate it (work_queues.cc).

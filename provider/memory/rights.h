@@ -13,10 +13,10 @@ namespace uiw::provider {
 constexpr std::uint32_t kRemoteRights = ddp::kRemoteRead | ddp::kRemoteWrite | ddp::kRemoteAtomic;
 
 // IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT, which headers of rdma-core before 46 do not define. The
-// device reports no RDMA FLUSH.
+// devices do not support RDMA FLUSH.
 constexpr unsigned kFlushAccess = 1U << 8 | 1U << 9;
 
-// The rights of peers.
+// The rights of peers that these access flags grant.
 constexpr std::uint32_t remote_rights(unsigned access) {
   std::uint32_t rights = 0;
   if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights |= ddp::kRemoteRead;

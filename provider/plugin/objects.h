@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The objects that libibverbs and programs use, and the objects of libuiw behind them. The first member is the one that
-// libibverbs and programs see.
+// The objects that libibverbs and programs use, and the objects of libuiw behind them. The member `base` is the one
+// that libibverbs and programs see; except in Context it is the first member.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -25,14 +25,14 @@ namespace rnic = uiw::provider;
 struct Device {
   verbs_device base;
 };
-// A verbs_context, which begins at an offset in `front` that depends on the release, and ends with the program's
-// ibv_context; then our members.
+// Contains a verbs_context. It begins in `front`, at an offset that depends on the release, and ends with `base`, the
+// program's ibv_context. The members behind `base` are the plugin's own.
 struct Context {
   alignas(void*) unsigned char front[kMostGrowth * sizeof(void*) + kVerbsContext39 - sizeof(std::size_t) -
                                      sizeof(ibv_context)];
-  std::size_t verbs_size;  // the size of verbs_context by libibverbs
+  std::size_t verbs_size;  // the size of verbs_context, as libibverbs has stored it
   ibv_context base;
-  void* spare[32];  // room for a verbs_context longer than known here, until the check refuses it
+  void* spare[32];  // room for a longer verbs_context than is known here, until open_context() refuses it
   verbs_context* verbs;
   std::shared_ptr<rnic::Context> rnic;  // constructed and destroyed explicitly, since libibverbs allocates the struct
 };
@@ -48,9 +48,10 @@ struct Pd {
   std::shared_ptr<rnic::Pd> own;  // null in a parent domain
   rnic::Share share{};            // empty in a parent domain, and in one that was imported
   Td* td = nullptr;
-  ibv_parent_domain_init_attr functions{};  // the allocators of a parent domain, where comp_mask names them
+  ibv_parent_domain_init_attr functions{};  // the allocators of a parent domain, if comp_mask names them
   std::atomic<int> users{0};                // queue pairs, address handles, and completion queues of a parent domain
-  // If set, one of `users` stands for the import, until ibv_unimport_pd(): queue pairs may outlive that call.
+  // True for an imported domain. Then `users` also counts the import itself, until ibv_unimport_pd(). Queue pairs may
+  // outlive that call, so the last user deletes the object.
   bool imported = false;
 
   void use() { users.fetch_add(1); }
@@ -73,7 +74,7 @@ struct Cq {
 struct Qp {
   verbs_qp base;
   std::unique_ptr<rnic::QueuePair> rnic;
-  // ibv_wr_*: a request whose data has not been set yet.
+  // A request that an ibv_wr_*() call has begun and whose data has not been set yet.
   ibv_send_wr pending;
   bool has_pending;
 };
@@ -88,9 +89,9 @@ inline Cq* of(ibv_cq_ex* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
 inline Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
 
-// Waits until the program has acknowledged the events that it has read, as the manual pages say. If it has read none,
-// the mutex of the object is not touched: the mutex belongs to libibverbs, and in the child of a fork a thread of the
-// parent may have held it.
+// Waits until the program has acknowledged the events that it has read, as the manual pages say. If the program has
+// read none, the mutex of the object is not touched: the mutex belongs to libibverbs, and in the child of a fork a
+// thread of the parent may have held it.
 template <typename Object>
 void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
   if (expected == 0) return;

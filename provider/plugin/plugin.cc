@@ -32,7 +32,7 @@ void uninit_device(verbs_device* device) { std::free(device); }
 extern const NamedOp kOps[], kFaultyOps[];
 extern const std::size_t kOpCount, kFaultyOpCount;
 
-// Frees a context that has no object of libuiw; sets errno to `error`.
+// Frees a context that has no rnic::Context, and sets errno to `error`.
 void discard(Context* context, int error) {
   verbs_uninit_context(context->verbs);
   std::free(context);
@@ -76,14 +76,15 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
 
 void close_context(Context* context, int error) {
   context->rnic->close();
-  std::destroy_at(&context->rnic);  // objects that the program has not destroyed still own it
+  std::destroy_at(&context->rnic);  // objects that the program has not destroyed still own the rnic::Context
   discard(context, error);
 }
 
 void free_context(ibv_context* context) { close_context(context_of(context), errno); }
 
-// Contexts of one file can import each other's objects. The queue pairs and async events of this context are its own,
-// and end with it.
+// Opens another context on the file behind `cmd_fd`. Contexts on one file can import each other's protection domains
+// and memory. Queue pairs and async events belong to one context and end with it. EINVAL if no other context has this
+// file.
 verbs_context* import_context(ibv_device* device, int cmd_fd) {
   Context* const context = open_context(device, cmd_fd);
   if (context == nullptr || context->rnic->shares_file()) return context == nullptr ? nullptr : context->verbs;
@@ -104,7 +105,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
-  // Before release 49 the structure ends here. libibverbs of later releases has cleared the rest of it.
+  // Before release 49 ibv_port_attr ends with port_cap_flags2. Later releases of libibverbs clear the members behind
+  // it.
   constexpr std::size_t kSize39 = offsetof(ibv_port_attr, port_cap_flags2) + sizeof attributes->port_cap_flags2;
   ibv_port_attr all = {};
   const int error = errno_of([&] { return context_of(context)->rnic->query_port(port, all); });
@@ -154,7 +156,7 @@ void wr_abort(ibv_qp_ex* qp) {
   of(qp)->rnic->abort_batch();
 }
 
-// Fails where a fault is injected into ibv_post_send(), since ibv_wr_complete() posts, too.
+// Fails if a fault of ibv_post_send() is due (UIW_FAULT), since ibv_wr_complete() posts, too.
 int faulty_wr_complete(ibv_qp_ex* qp) {
   const int error = rnic::fault_of_call("post_send");
   if (error == 0) return wr_complete(qp);
@@ -229,7 +231,7 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
   give_data(qp, sges, count, IBV_SEND_INLINE);
 }
 
-// The address may be set before the data or after them.
+// The program may set the address before the data or after the data.
 void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t number, std::uint32_t qkey) {
   Qp* qp = of(handle);
   if (!qp->has_pending) return qp->rnic->address_last(ah, number, qkey);
@@ -286,7 +288,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     base.qp_type = attributes.qp_type;
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
-    // Some programs use the extended object without having requested its operations.
+    // Some programs use the ibv_qp_ex without having requested its operations.
     set_comp_mask(qp->base, VERBS_QP_EX);
     if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
     of(pd)->use();
@@ -435,7 +437,7 @@ int faulty_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
   return error == 0 ? poll_cq(cq, count, completions) : -with_errno(error);
 }
 
-// Operations of the data path that check for injected faults. They replace the table's in a process with such faults.
+// Operations of the data path that check for injected faults. In a process with such faults they replace those of kOps.
 const NamedOp kFaultyOps[] = {
     {"poll_cq", op(faulty_poll_cq)},
     {"post_recv", op(&FaultyPosting<"post_recv", post_recv>::call)},
@@ -445,8 +447,8 @@ const NamedOp kFaultyOps[] = {
 };
 const std::size_t kFaultyOpCount = sizeof kFaultyOps / sizeof kFaultyOps[0];
 
-// Matches the modalias that all devices of uiw have, and no others. If the sysfs files are those of another release of
-// uiw, the usual names match.
+// The first row matches the modalias that all devices of uiw have, and no others. The second row matches the usual
+// device names, for the case that another release of uiw has written the sysfs files.
 const verbs_match_ent kMatches[] = {
     {nullptr, {.modalias = "uiw:*"}, 0, 0, VERBS_MATCH_MODALIAS},
     {nullptr, {.modalias = "rdma_device:*Nuiw_*"}, 0, 0, VERBS_MATCH_MODALIAS},
@@ -466,7 +468,7 @@ constexpr verbs_device_ops kDevice = {
     .uninit_device = uninit_device,
 };
 
-// Registers the plugin with libibverbs when libibverbs or the interposer loads it.
+// Registers the plugin with libibverbs. Runs when libibverbs or the interposer loads the plugin.
 __attribute__((constructor)) void register_with_libibverbs() { UIW_JOIN(verbs_register_driver_, UIW_PABI)(&kDevice); }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Logs calls of libibverbs that are refused (provider/process/log.h), and makes calls fail by injected faults
-// (provider/process/faults/faults.h). For operations that create, change, query or destroy something, not for those
-// that are called for each work request or completion.
+// Wrappers of operations that log each refused call (provider/process/log.h), and that make calls fail by injected
+// faults (provider/process/faults/faults.h). Operations that create, change, query or destroy something are always
+// wrapped. Operations that are called for each work request or completion are wrapped only in a process with injected
+// faults.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,8 @@ struct OperationName {
 template <OperationName name, auto function>
 struct LoggedOperation;
 
-// call() does what `function` does, and logs a result that means a refusal: a null pointer with errno, or an errno.
+// call() calls `function`, unless an injected fault makes the call fail, and logs a result that means a refusal: a null
+// pointer with errno, or an errno.
 template <OperationName name, typename Result, typename... Arguments, Result (*function)(Arguments...)>
 struct LoggedOperation<name, function> {
   static Result call(Arguments... arguments) {
@@ -52,8 +54,8 @@ struct LoggedOperation<name, function> {
   }
 };
 
-// As LoggedOperation, for an operation of the data path that takes a list of requests. Logs nothing. libibverbs gets
-// this function only in a process with injected faults.
+// As LoggedOperation, for an operation that posts a list of requests, but logs nothing. libibverbs gets this function
+// only in a process with injected faults.
 template <OperationName name, auto function>
 struct FaultyPosting;
 

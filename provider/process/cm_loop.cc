@@ -62,8 +62,8 @@ CmLoop& CmLoop::instance() {
   return *instance;
 }
 
-// The child of a fork inherits the descriptors of the parent's loop, but must not take its events, so it starts anew.
-// Listeners and calls of the parent stay the parent's.
+// The child of a fork inherits the descriptors of the parent's loop, but must not take the parent's events, so it
+// closes them and starts with an empty loop. Listeners and calls of the parent stay the parent's.
 void CmLoop::after_fork_in_child() {
   new (&thread_) std::thread;  // the parent's thread does not exist here, so it can be neither joined nor detached
   for (int* fd : {&epoll_, &wake_, &link_watch_}) {
@@ -109,7 +109,7 @@ int CmLoop::ensure_thread() {
   return started_ ? 0 : EAGAIN;
 }
 
-// Wakes the thread, at most once for each sleep: if it is awake, it looks at the queue before it sleeps again.
+// Wakes the thread, at most once for each sleep. A thread that is awake looks at the queues before it sleeps again.
 void CmLoop::wake() {
   if (!asleep_.exchange(false)) return;
   add_event(wake_);
@@ -156,7 +156,7 @@ void CmLoop::post_behind(std::shared_ptr<Task> task) noexcept {
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
   const LockGuard lock(mutex_);
-  ensure_thread();  // the result is ignored: the caller needs the thread for other things too, and fails there
+  ensure_thread();  // the result is ignored: without the thread, other calls of the caller fail
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
   // If this timer is not the first, an earlier one wakes the thread, which sees this one in time.
@@ -222,7 +222,7 @@ void CmLoop::unwatch(int fd) {
 }
 
 bool CmLoop::keeps_process() {
-  std::vector<std::shared_ptr<Handler>> handlers;  // released after the lock, since their destructors take it
+  std::vector<std::shared_ptr<Handler>> handlers;  // released after the lock, since destructors of handlers take it
   UniqueLock lock(mutex_, std::defer_lock);
   if (!lock.try_lock()) return true;
   try {
@@ -308,9 +308,9 @@ void CmLoop::serve(const epoll_event* events, int count) {
   }
 }
 
-// Each turn serves all descriptors that are ready when it begins, then runs posted tasks and due timers, and last the
-// tasks that post_behind() had queued before the turn. Descriptors come first, so that octets that came in time are
-// read before a deadline expires, however long the thread had to wait for a processor.
+// Each pass of the loop serves all descriptors that are ready when it begins, then runs posted tasks and due timers,
+// and last the tasks that post_behind() had queued before the pass. Descriptors come first, so that octets that came in
+// time are read before a deadline expires, however long the thread had to wait for a processor.
 void CmLoop::run() {
   std::shared_ptr<Handler> links;
   carry_out([&] {
@@ -323,14 +323,14 @@ void CmLoop::run() {
     int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
     asleep_.store(false);
     if (count < 0 && errno != EINTR) {
-      // Never destroyed: the destructor would close a descriptor number that is no longer ours.
+      // The handler `links` is kept for ever: its destructor would close a descriptor number that is no longer ours.
       alignas(std::shared_ptr<Handler>) static std::array<std::byte, sizeof links> kept;
       new (kept.data()) std::shared_ptr<Handler>(std::move(links));
       if (!begin_anew()) return;
       continue;
     }
     serve(events.data(), count);
-    // More may be ready. The kernel reports them in the order in which they became ready.
+    // More descriptors may be ready. The kernel reports them in the order in which they became ready.
     for (std::size_t rounds = watched_count() / kMostEvents; count == kMostEvents && rounds > 0; --rounds) {
       count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
       serve(events.data(), count);
@@ -340,9 +340,10 @@ void CmLoop::run() {
   }
 }
 
-// Recovers after the program has closed our descriptors without the guard's noticing: nothing is watched any more.
-// Timers and posted tasks need no descriptor and go on, even if no new descriptors can be created. False if there is
-// nothing to do; the thread ends, and the next request starts another one.
+// Recovers after the program has closed our descriptors although the descriptor guard protects them
+// (base/descriptor.h): no descriptor is watched any more. Timers and posted tasks need no descriptor and go on, even if
+// no new descriptors can be created. False if there are no timers and tasks: the thread ends, and the next request
+// starts another one.
 bool CmLoop::begin_anew() {
   UniqueLock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;

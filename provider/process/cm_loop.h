@@ -31,12 +31,12 @@ class CmLoop {
   class Handler {
    public:
     virtual ~Handler() = default;
-    virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread
+    virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread "uiw-cm"
     // Whether the process must not end yet because of this handler. Called by any thread, with the lock of the loop
     // held.
     virtual bool keeps_process() const { return false; }
-    // In the child of a fork: closes the child's copy of the descriptor, if its socket is to close when the parent
-    // ends.
+    // Called in the child of a fork. Closes the child's copy of the descriptor, if the socket has to close when the
+    // parent ends.
     virtual void abandon() {}
   };
 
@@ -47,7 +47,7 @@ class CmLoop {
  private:
   struct Due {
     std::function<void()> function;
-    std::weak_ptr<TimedTask> task;  // runs instead of `function`
+    std::weak_ptr<TimedTask> task;  // if set, it runs instead of `function`
   };
   using Timers = std::map<Timer, Due>;
 
@@ -60,14 +60,15 @@ class CmLoop {
     virtual ~Task() = default;
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
-    virtual void run() = 0;  // called on the thread
+    virtual void run() = 0;  // called on the thread "uiw-cm"
 
    private:
     friend class CmLoop;
     std::shared_ptr<Task> next_;  // the next task in the queue
     bool in_line_ = false;
   };
-  // A task with a timer, whose memory is allocated with the object. The timer keeps a weak reference.
+  // A task with a timer. The memory of the timer is allocated with the object, so that setting the timer cannot fail.
+  // The timer keeps a weak reference to the task.
   class TimedTask : public Task {
    public:
     TimedTask();
@@ -81,8 +82,8 @@ class CmLoop {
 
   static CmLoop& instance();
 
-  // Starts the thread if it does not run. 0 or an errno, EAGAIN if the system allows no more threads. Used by functions
-  // that must fail without the thread, instead of waiting for ever.
+  // Starts the thread if it does not run. Returns 0 or an errno, EAGAIN if the system allows no more threads. Called by
+  // functions that would otherwise wait for the thread for ever: they fail instead.
   int start();
 
   // Runs `function` on the thread; functions and tasks run in the order of posting. 0, or an errno of start(); after an
@@ -90,8 +91,8 @@ class CmLoop {
   int post(std::function<void()> function);
   // Posts a task. If the thread cannot be started now, the task runs as soon as it can.
   void post(std::shared_ptr<Task> task) noexcept;
-  // As post(), but the task runs after every descriptor that is ready now has been served, and after all that was
-  // posted before that. So the task reports its events after theirs.
+  // As post(), but the task runs after every descriptor that is ready now has been served, and after the functions and
+  // tasks that post() has queued until then. So events that the task reports come after all events that those report.
   void post_behind(std::shared_ptr<Task> task) noexcept;
 
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
@@ -148,7 +149,7 @@ class CmLoop {
   bool started_ UIW_GUARDED_BY(mutex_) = false;
   std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and nothing has woken it; set under the lock
   Queue posted_ UIW_GUARDED_BY(mutex_), behind_ UIW_GUARDED_BY(mutex_);
-  std::size_t turn_behind_ = 0;  // tasks of behind_ to run at the end of this turn; used by the thread
+  std::size_t turn_behind_ = 0;  // how many tasks of behind_ this pass of run()'s loop runs; only the thread uses it
   Timers timers_ UIW_GUARDED_BY(mutex_);
   std::uint64_t next_timer_ UIW_GUARDED_BY(mutex_) = 0;
   std::unordered_map<int, Watched> watched_ UIW_GUARDED_BY(mutex_);

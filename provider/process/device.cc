@@ -116,7 +116,8 @@ Immortal<std::map<std::string, KnownTable>> known_tables UIW_GUARDED_BY(g_libnl)
 constinit std::atomic<bool> at_end{false};
 [[gnu::destructor]] void read_no_more() {
   at_end.store(true);
-  // Waits for a thread that is reading links, but not for ever: it may be this one, in a signal handler that exits.
+  // Waits for a thread that is reading links, but not for ever: that thread may be the calling one, in a signal handler
+  // that exits.
   for (int tries = 0; tries < 200; ++tries) {
     if (g_libnl.try_lock()) return g_libnl.unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -281,7 +282,7 @@ DeviceInfo device_of(const sockaddr* local) {
   const bool loopback_net = is_ipv4(gid) && gid[12] == 127;
   for (DeviceInfo& device : enumerate_devices()) {
     if (scope != 0 && device.ifindex != scope) continue;
-    // All of 127/8 belongs to the loopback interface, although it lists one address.
+    // All of 127/8 belongs to the loopback interface, although the interface lists one address.
     const bool listed = std::find(device.gids.begin(), device.gids.end(), gid) != device.gids.end();
     if (listed || (loopback_net && device.loopback)) return std::move(device);
   }
@@ -291,7 +292,7 @@ DeviceInfo device_of(const sockaddr* local) {
 bool is_within_host(const sockaddr_storage& local, const sockaddr_storage& remote) {
   const auto* const one = reinterpret_cast<const sockaddr*>(&local);
   const auto* const other = reinterpret_cast<const sockaddr*>(&remote);
-  // The first comparison avoids the list of local addresses for most connections within a host.
+  // For most connections within a host the addresses are equal, and the list of local addresses need not be read.
   return gid_of(one) == gid_of(other) || !device_of(other).name.empty();
 }
 

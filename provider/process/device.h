@@ -37,7 +37,7 @@ struct DeviceInfo {
   unsigned speed_mbps = 0;  // of the interface; 0 if the kernel does not report it
   bool loopback = false;
   bool enabled = true;                     // the interface is up
-  bool active = true;                      // it is up and its link is, too: the port is active
+  bool active = true;                      // the interface and its link are up: the port is active
   Transport transport = Transport::iwarp;  // the kind of adapter that programs see
   std::vector<Gid> gids;                   // in the order of the GID index; kNoGid where an index is empty
 };
@@ -50,8 +50,8 @@ UIW_API std::vector<DeviceInfo> enumerate_devices();
 // descriptors for example, the device stays as it was. Throws std::bad_alloc.
 bool look_again(DeviceInfo& device);
 
-// The lock under which libnl is used, and which is held during a fork: a fork could leave libnl's own locks taken for
-// ever in the child. Only libnl's functions for messages and attributes in memory are called without it.
+// The lock for all uses of libnl except its functions for messages and attributes in memory. It is held during a fork:
+// otherwise libnl's own locks could stay taken for ever in the child.
 TableMutex& libnl_mutex();
 void lock_interfaces();
 void unlock_interfaces();
@@ -74,12 +74,12 @@ constexpr bool is_ipv4(const Gid& gid) {
 constexpr bool is_multicast(const Gid& gid) { return is_ipv4(gid) ? (gid[12] & 0xF0) == 0xE0 : gid[0] == 0xFF; }
 constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; }
 
-// The index of the GID of a local address. For a loopback address that is not in the GID table (127.0.0.2) it is that
-// of the first GID of the same family.
+// The index of the GID of a local address. For an address that is not in the GID table, such as the loopback address
+// 127.0.0.2, this is the index of the first GID of the same family, or 0.
 std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 
-// The active MTU of a device: the value of UIW_MTU, or the largest IBV_MTU_* that fits the interface's MTU. If it
-// exceeds the interface's MTU, long datagrams are sent in IP fragments.
+// The active MTU of a device: the value of UIW_MTU, or the largest IBV_MTU_* that fits the interface's MTU. Datagrams
+// that do not fit the interface's MTU are sent in IP fragments.
 ibv_mtu path_mtu_of(const DeviceInfo& device);
 
 // The first device with this local address, or a DeviceInfo with an empty name. A wildcard address belongs to no

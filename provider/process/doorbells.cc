@@ -64,7 +64,7 @@ std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
 }
 
 // The doorbell that is known for this peer, or null. Checks the doorbell's socket again, since the program may have
-// closed it unnoticed.
+// closed the descriptor and the guard (base/descriptor.h) may not have noticed.
 std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   const LockGuard lock(mutex_);
   std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });
@@ -78,7 +78,8 @@ std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   return nullptr;
 }
 
-// Sets `socket` to -1 if it takes the descriptor.
+// Finds or makes the doorbell of a peer; null if the descriptors cannot be used. The caller keeps both descriptors,
+// unless this function takes the socket: then `socket` becomes -1.
 std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page, int& socket) {
   auto peer = identify(page, socket);
   if (!peer) return nullptr;
@@ -101,7 +102,7 @@ std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page
 void Doorbells::after_fork_in_child() {
   assume_held(mutex_);
   new (&peers_) std::vector<Peer>;
-  page_.store(nullptr);  // not mapped here
+  page_.store(nullptr);  // the parent's page is not mapped in the child
   if (fd_ >= 0) close_descriptor(fd_);
   fd_ = -1;
   taken_ = {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The doorbells by which peers on this host tell this process of news: words of one shared page
-// (base/stream/doorbell_page.h), which is made for the first stream in shared memory. Each engine takes words for its
-// queue pairs. Also keeps the doorbells of peers: all streams to one context of a peer share one PeerDoorbell.
-// Thread-safe; nothing throws.
+// The doorbells of this process: bits in a shared page (base/stream/doorbell_page.h), by which peers on this host
+// report that a shared-memory stream has octets to read or room to write. The page is made for the first such stream.
+// Each engine (progress/engine.h) takes words of the page for the bits of its queue pairs. This class also keeps the
+// doorbells of peers: all streams to one context of a peer share one PeerDoorbell. Thread-safe; nothing throws.
 #pragma once
 
 #include <sys/types.h>
@@ -27,21 +27,23 @@ class Doorbells {
 
   // The descriptor of the page, to be passed to peers; this object owns it. -1 if there is no page.
   int descriptor();
-  // Takes a word of the page until give_back(), and returns its number. Nothing if no word is free.
+  // Reserves a word of the page until give_back(), and returns its number. Nothing if no word is free or there is no
+  // page.
   std::optional<std::size_t> take();
   void give_back(std::size_t word);
-  // `number`: from take().
+  // The word with this number, which take() has returned.
   DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
 
-  // See SharedOffer::FindDoorbell.
+  // Finds or makes the doorbell of a peer (SharedOffer::FindDoorbell) from the descriptors of its page and its socket.
+  // Takes or drops both descriptors. Null if it cannot use them.
   static std::shared_ptr<PeerDoorbell> of_peer(DescriptorChange& change, int page, int socket);
 
   // In the child of a fork: gives up the page, which belongs to the parent.
   void after_fork_in_child();
 
  private:
-  // The doorbell of one context of a peer, identified by the files of its two descriptors. Both must match, since a
-  // peer may pass on one descriptor that it has received from another peer.
+  // The doorbell of one context of a peer, identified by the device and inode numbers of its two descriptors. Both must
+  // match, since a peer may pass on a descriptor that it has received from another peer.
   struct Peer {
     using File = std::pair<dev_t, ino_t>;
 

@@ -40,7 +40,7 @@ struct Inheritance {
   int read_end UIW_GUARDED_BY(mutex) = -1, write_end UIW_GUARDED_BY(mutex) = -1;
   unsigned lost_before UIW_GUARDED_BY(mutex) = 0;  // objects of lower generations cannot be inherited
   std::vector<std::function<void()>> waiting UIW_GUARDED_BY(mutex);
-  std::shared_ptr<EndWatch> watch UIW_GUARDED_BY(mutex);  // while functions wait
+  std::shared_ptr<EndWatch> watch UIW_GUARDED_BY(mutex);  // not null while functions wait
 };
 Inheritance& state() {
   static Immortal<Inheritance> instance;
@@ -97,7 +97,7 @@ bool have_ended(const Inheritance& own, unsigned generation) UIW_REQUIRES(own.mu
   });
 }
 
-// Tries to become the heir: reads the octets of all ancestors that had the objects of this generation.
+// Tries to become the heir: reads the octet of each ancestor that had the objects of this generation.
 void succeed(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&](const Ancestor& ancestor) {
     assume_held(own.mutex);
@@ -209,7 +209,8 @@ void inherit_in_child(bool protect) {
   own.read_end = own.write_end = -1;
   for (Ancestor& ancestor : own.ancestors)
     if (protect) ancestor.pipe = DescriptorChange().guard(ancestor.pipe);
-  // The parent's `waiting` and `watch` are not freed here: a thread of the parent may have been changing them.
+  // The parent's `waiting` and `watch` are not destroyed: that could use objects that another thread of the parent was
+  // changing at the fork.
   new (&own.waiting) decltype(own.waiting);
   new (&own.watch) decltype(own.watch);
   own.mutex.unlock();

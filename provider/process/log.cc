@@ -24,7 +24,8 @@ namespace {
 
 using Line = std::array<char, 1024>;
 
-// "2026-01-31T12:00:00.000000Z 4711 uiw: ". localtime_r() would take a lock of libc, which a fork may leave taken.
+// Begins the line with "2026-01-31T12:00:00.000000Z 4711 uiw: ". Does not use localtime_r(), which takes a lock of libc
+// that a fork may leave taken.
 std::size_t begin_line(Line& line) {
   using namespace std::chrono;
   const auto now = floor<microseconds>(system_clock::now());
@@ -40,13 +41,13 @@ std::size_t begin_line(Line& line) {
 }
 
 void tell_of(const char* path, int error) {
-  const char* const why = error == ENXIO ? "nobody reads it" : text_of_errno(error);  // a FIFO
+  const char* const why = error == ENXIO ? "nobody reads it" : text_of_errno(error);  // ENXIO: the file is a FIFO
   say_once(Cause::log, "the log %s cannot be written: %s", path, why);
 }
 
 // Uses bare system calls: some of libc's functions are cancellation points or hooked by uiw's preload library.
 void append(const char* path, const char* line, std::size_t size) {
-  // O_NONBLOCK: opening a FIFO that nobody reads would block.
+  // O_NONBLOCK, since without it open() of a FIFO that nobody reads would block.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const int fd = DescriptorChange().guard(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644)));
   if (fd < 0) return tell_of(path, errno);
@@ -71,7 +72,7 @@ void log_event(LogLevel level, const char* format, ...) {
   const int length = std::vsnprintf(line.data() + start, line.size() - start, format, arguments);
   va_end(arguments);
   if (length >= 0) {
-    // The octet behind the text, which is the null octet also if the text is cut, becomes the newline.
+    // The null octet behind the text, which vsnprintf() writes also if it cuts the text, becomes the newline.
     const std::size_t end = std::min(start + static_cast<std::size_t>(length), line.size() - 1);
     line[end] = '\n';
     const std::string& to = settings().values.log;

@@ -49,7 +49,7 @@ void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit
   }
 }
 
-// Set before the first descriptor is taken.
+// Registers tell_of_descriptors() when the library is loaded, before the first descriptor is taken.
 [[maybe_unused]] const bool registered = (set_descriptors_exhausted(tell_of_descriptors), true);
 
 }  // namespace

@@ -25,7 +25,7 @@ namespace {
 struct Setting {
   SettingInfo info;
   bool (*apply)(const std::string& value, Settings& settings);  // false: the value is invalid
-  std::string (*why)(const std::string& value) = nullptr;       // what is wrong with a value that has parts
+  std::string (*why)(const std::string& value) = nullptr;       // says what is wrong with a value that has parts
 };
 
 bool number(const std::string& text, unsigned least, unsigned most, unsigned& value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// All settings of uiw. `uiw run` has an option for each; without it programs read the environment variables. Values are
-// checked once, when an RDMA path is used for the first time. Thread-safe.
+// All settings of uiw. Each is an environment variable, for which `uiw run` has an option. The values are checked once,
+// when an RDMA path is used for the first time. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
 // Which side may send first on an rdma_cm connection whose initiator asks for no peer-to-peer mode (RFC 6581 section
-// 9.2). RFC 5044 section 7.1.2 allows only the initiator. But responders of other implementations also send first.
-// Without this, programs in which the server speaks first would wait for ever.
+// 9.2). RFC 5044 section 7.1.2 allows only the initiator, but responders of other implementations also send first. With
+// `initiator`, programs in which the server sends first would wait for ever.
 enum class FirstMessage { any, initiator };
 
 // How much is logged (provider/process/log.h). Each level includes those before it.
@@ -31,17 +31,17 @@ enum class SameHost { automatic, tcp };
 // The kind of adapter that programs see. Connections are iWARP on the wire in both cases.
 enum class Transport { iwarp, roce };
 
-// An interface that is offered as a device; one may be offered several times, by different names.
+// An interface that is offered as a device. An interface may be offered several times, with different device names.
 struct OfferedInterface {
   std::string interface;  // "eth0"
-  std::string device;     // "mlx5_0"; empty: the usual name
+  std::string device;     // "mlx5_0"; empty: kDevicePrefix and the name of the interface
 };
 
 struct Settings {
   CrcMode crc = CrcMode::automatic;  // UIW_CRC: MPA CRC32c; automatic: off if both ends are on this host
   bool markers = false;              // UIW_MARKERS: this side asks for markers in what it receives
-  // UIW_COMPLETION: when Sends and Writes complete; automatic: remote for manual connections and in the RoCE view, else
-  // local
+  // UIW_COMPLETION: when Sends and Writes complete; automatic: remote for connections without rdma_cm and in the RoCE
+  // view, else local
   CompletionMode completion = CompletionMode::automatic;
   std::vector<OfferedInterface> devices;  // UIW_DEVICES: interfaces that get a device, comma separated; empty: all
   unsigned mulpdu = 0;  // UIW_MULPDU: the largest ULPDU sent, in octets; 0: derived from the TCP segment size
@@ -50,10 +50,10 @@ struct Settings {
   FirstMessage first_message = FirstMessage::any;  // UIW_FIRST_MESSAGE
   struct PortRange {
     std::uint16_t first = 0, last = 0;       // 0: any port
-  } port_range;                              // UIW_PORT_RANGE: the ports that listen for manual connections
-  std::uint16_t multicast_port = 14791;      // UIW_MULTICAST_PORT: the UDP port of datagrams to groups
+  } port_range;                              // UIW_PORT_RANGE: TCP ports that listen for connections without rdma_cm
+  std::uint16_t multicast_port = 14791;      // UIW_MULTICAST_PORT: the UDP port of multicast datagrams
   SameHost same_host = SameHost::automatic;  // UIW_SAME_HOST: what connections within a host use
-  unsigned progress_threads = 0;  // UIW_PROGRESS_THREADS: of each context, at most; 0: by the number of processors
+  unsigned progress_threads = 0;  // UIW_PROGRESS_THREADS: at most so many per context; 0: by the number of processors
   unsigned mtu = 0;               // UIW_MTU: the active MTU, in octets; 0: the largest that fits the interface
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;  // UIW_RUNTIME_DIR: the directory of the sysfs tree; empty: chosen automatically
@@ -67,7 +67,7 @@ struct Settings {
 
 inline constexpr char kLogToStandardError[] = "-";
 
-// The variable that `uiw run` turns on unless it is set.
+// The variable that `uiw run` sets to "on" unless the user has set it.
 inline constexpr char kMessages[] = "UIW_MESSAGES";
 
 // One row for each setting, as `uiw run --help` and uiw(7) have it.
@@ -98,8 +98,8 @@ std::string device_name(const OfferedInterface& offered);
 // Whether a device of this name is one of uiw's, as far as the name tells.
 bool is_own_device(std::string_view name);
 
-// Whether Sends and Writes of a connection complete once the peer has placed them (the remote rule). `manual`: it is a
-// manual connection.
+// Whether Sends and Writes of a connection complete once the peer has placed them (the remote rule). `manual`: the
+// connection is made without rdma_cm.
 bool remote_completion(bool manual);
 
 }  // namespace uiw::provider

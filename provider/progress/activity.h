@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the threads of a program do with a context: they poll in vain, post, or wait for an event. From this the engine
-// decides which thread drives, and SendScheduler when something is sent.
+// What the threads of a program do with a context: they poll without finding a completion, post, or wait for an event.
+// From this the engine decides which thread sends and receives, and SendScheduler decides when something is sent.
 //
 // Any thread may call any function. Times are monotonic nanoseconds (clock.h). Polls that find completions are not
 // recorded.
@@ -17,19 +17,19 @@ namespace uiw::provider {
 
 class Activity {
  public:
-  // A post looks at what has arrived if the last look is at least this long ago.
+  // A post also reads what has arrived if no thread of the program has done so for this time.
   static constexpr std::uint64_t kPostingNs = 50'000;
-  // A program that was active within this time counts as polling.
+  // A program that has posted, or polled in vain, within this time counts as polling (is_active()).
   static constexpr std::uint64_t kPollingNs = 20'000;
 
-  // Between these two calls a thread of the program posts, or has yielded its processor in the midst of polling.
+  // A thread of the program calls these before and after it posts, or yields its processor between two polls.
   void enter() { inside_.fetch_add(1, std::memory_order_relaxed); }
   void leave() { inside_.fetch_sub(1, std::memory_order_relaxed); }
-  // Between these two calls the thread that holds the engine's lock drives.
+  // The thread that holds Engine::drive_mutex_ calls these before and after it sends and receives for the context.
   void begin_driving() { driving_.store(true, std::memory_order_relaxed); }
   void end_driving() { driving_.store(false, std::memory_order_relaxed); }
 
-  // The calling thread has looked at what has arrived, in a poll or between posts.
+  // The calling thread has looked for octets that have arrived, in a poll (`polls`) or at a post.
   void note_look(std::uint64_t now, bool polls) {
     note(now);
     last_look_.store(now, std::memory_order_relaxed);
@@ -39,7 +39,7 @@ class Activity {
   void note_poll() {
     if (posting_.load(std::memory_order_relaxed)) posting_.store(false, std::memory_order_relaxed);
   }
-  // The calling thread has posted. True if the last look was long ago.
+  // The calling thread has posted. Returns true if the last note_look() was at least kPostingNs ago.
   bool note_post(std::uint64_t now) {
     note(now);
     posting_.store(true, std::memory_order_relaxed);
@@ -54,22 +54,24 @@ class Activity {
     return here ? last_.load(std::memory_order_relaxed) : 0;
   }
   // Whether the program is active now, or was active less than `within` before `now`. A program that waits for an event
-  // counts as active only if the waiting thread drives.
+  // counts as active only if the waiting thread sends and receives itself (Waiters).
   bool is_active(std::uint64_t now, std::uint64_t within) const {
     if (waiters_.drive(now)) return true;
     if (event_awaited()) return false;
-    // Another thread may have stored a time later than `now`, so this adds and does not subtract.
+    // `last_` may be later than `now`, since other threads store it. So a difference of the two could wrap around.
     const bool inside = inside_.load(std::memory_order_relaxed) > 0 || driving_.load(std::memory_order_relaxed);
     return inside || now < last_.load(std::memory_order_relaxed) + within;
   }
   // Whether the program posted, and did not poll, when it was active last.
   bool posts() const { return posting_.load(std::memory_order_relaxed); }
 
-  // The program has asked a completion queue for an event; the queue has given it. The two calls may come in any order.
+  // event_asked_for(): the program has called ibv_req_notify_cq(). event_given(): the completion queue has given the
+  // event. event_given() may be called before the matching event_asked_for().
   void event_asked_for() { events_awaited_.fetch_add(1); }
   void event_given() { events_awaited_.fetch_sub(1, std::memory_order_relaxed); }
-  // Whether a completion queue owes an event. event_awaited_in_order() is sequentially consistent: if one thread stores
-  // X and then calls it, and another calls event_asked_for() and then loads X, at least one sees the other's write.
+  // Whether a completion queue has yet to give an event. event_awaited_in_order() is sequentially consistent: if one
+  // thread stores X and then calls event_awaited_in_order(), and another calls event_asked_for() and then loads X, at
+  // least one of them sees the other's write.
   bool event_awaited() const { return events_awaited_.load(std::memory_order_relaxed) > 0; }
   bool event_awaited_in_order() const { return events_awaited_.load() > 0; }
 
@@ -89,9 +91,9 @@ class Activity {
   }
 
   alignas(64) std::atomic<std::uint64_t> last_{0};
-  std::atomic<pthread_t> thread_{};  // the thread that was active then
+  std::atomic<pthread_t> thread_{};  // the thread that has stored `last_`
   std::atomic<std::uint64_t> last_look_{0};
-  std::atomic<int> events_awaited_{0};  // completion queues that owe an event; below 0 if one is given first
+  std::atomic<int> events_awaited_{0};  // events asked for and not given; below 0 if event_given() came first
   std::atomic<unsigned> inside_{0};
   std::atomic<bool> driving_{false};
   std::atomic<bool> posting_{false};

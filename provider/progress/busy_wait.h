@@ -40,10 +40,10 @@ class YieldPauses {
   std::uint64_t remembers_ = 0;  // another thread that takes the processor before this time makes the next pause longer
 };
 
-// Whether a thread goes on checking for events instead of sleeping. It takes 5 to 50 microseconds to wake a thread, and
-// a target whose program does nothing would add that to each round trip of an initiator that waits for it. A thread
-// waits busily only if its last wait was short, so that a thread with little to do sleeps. During a pause it does not
-// wait busily: the scheduler runs a thread sooner if it has slept.
+// Whether a thread goes on checking for events instead of sleeping. It takes 5 to 50 microseconds to wake a thread; at
+// a target whose program does nothing, this would be added to each round trip of an initiator. A thread waits busily
+// only if its last wait was short, so that a thread with little to do sleeps. During a pause of YieldPauses the thread
+// does not wait busily: the scheduler runs a thread sooner if it has slept.
 class BusyWait {
  public:
   static constexpr std::uint64_t kLongestNs = 100'000;

@@ -53,7 +53,7 @@ void Coalescing::sent() {
 
 bool Coalescing::take_overdue(std::uint64_t now, bool busy) {
   if (!overdue(now)) return false;
-  since_ = 0;  // sent() does not count it as a success
+  since_ = 0;  // so that sent() does not count this send as a success
   if (busy) return true;
   not_before_ = now + penalty_;
   penalty_ = std::min(2 * penalty_, kMostPenaltyNs);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Driven: the interface of what an engine drives, a Qp or a DatagramPort, so that the engine needs no headers of queue
-// pairs. progress() moves octets; other functions send what has been deferred.
+// Driven: the interface through which an engine works for a Qp or a DatagramPort, so that the engine needs no headers
+// of queue pairs. progress() sends and receives octets; other functions send what has been deferred.
 //
 // Thread-safe. A queue pair that is found by its number, or in an engine's list, inside a ReadSection, lives until that
 // section closes.
@@ -19,49 +19,51 @@ namespace uiw::provider {
 
 class Driven {
  public:
-  // The queue pair number. Events of the socket carry it.
+  // The queue pair number, which is also the data of epoll events of the socket.
   virtual std::uint32_t number() const = 0;
-  // Moves the octets that can be moved now. True if there were any. If there is no memory for a stream, it ends.
+  // Sends and receives what can be sent and received now. True if anything has arrived. If a stream lacks memory, the
+  // stream ends.
   virtual bool progress(Driver driver) noexcept = 0;
   // Ends the stream, since there is no memory for something that it needs.
   virtual void no_memory() noexcept = 0;
-  // Makes epoll report events of the socket from now on, or no longer; at first it reports them. Returns false if there
-  // is no memory to watch the socket again.
+  // Makes epoll report events of the socket from now on (`watched`), or no longer; at first they are reported. Returns
+  // false if there is no memory to watch the socket again.
   virtual bool watch_socket([[maybe_unused]] bool watched) { return true; }
 
-  // ---- Deferred sends: posts that wait for the next posts, or a probe; by default there are none ----
-  // They are sent at the latest when the program waits for a completion. If another thread holds the sender's lock,
-  // each function leaves the sending to that thread.
+  // ---- Deferred sends: posts that wait for the next posts, or a probe (an RDMA Read of no octets) ----
+  // By default there are none. Deferred sends go out at the latest when the program waits for a completion. If another
+  // thread holds the sender's lock, each function leaves the sending to that thread.
   virtual bool has_deferred() const { return false; }
   virtual bool posts_wait() const { return false; }
   // The program polls: posts that wait are sent.
   virtual void send_waiting_posts() {}
   // The program has polled in vain: posts that wait are sent, and a probe if one is due.
   virtual void send_all_deferred() {}
-  // The progress thread has ticked: posts that have waited for too long are sent.
+  // Called when the timer of "uiw-progress" expires: sends posts that have waited for too long.
   virtual void send_overdue_posts() {}
-  // Called about once a second: gives memory back in which nothing has been sent since the last call. True if there may
-  // be more to give back at the next call.
+  // Called about once a second: gives back memory that has not been used for sending since the last call. True if there
+  // may be more to give back at the next call.
   virtual bool give_back_idle_memory() { return false; }
 
-  // The number of the completion channel to which its receives complete, or -1. Constant once Engine::add() is called.
+  // The number of the completion channel that gets the events of receives, or -1. Constant once Engine::add() is
+  // called.
   int channel = -1;
   // The number of the channel while the socket is in that channel's set (ChannelSets), else -1.
   std::atomic<int> channel_set{-1};
-  // Its slot in the engine's DrivenList, which sets it.
+  // This object's slot in the engine's DrivenList, which sets the value.
   std::atomic<std::uint32_t> slot{~std::uint32_t{0}};
-  // Lets only one of several progress threads drive.
+  // Lets only one of several progress threads call progress() at a time.
   TurnGate gate;
-  // The socket that Engine::add() was given has reported its end. Set before gate.enter(), so that the thread that
-  // drives sees it.
+  // epoll has reported an end or an error of the socket that was passed to Engine::add(). Set before gate.enter(), so
+  // that the thread that is in progress() sees the flag at its next turn.
   std::atomic<bool> end_reported{false};
-  // What makes a thread drive after an event of the socket.
+  // The argument of progress() after an event of the socket.
   Driver event_driver() const { return end_reported.load() ? Driver::event : Driver::arrival; }
   // Takes note of an event with these bits of epoll(7).
   void note_event(std::uint32_t bits) {
     if ((bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) end_reported.store(true);
   }
-  // Polls in a row without work. Used by the driving thread only; Engine lets only one thread drive at a time.
+  // Polls in a row that have found nothing at this queue pair. Used only by the thread that holds Engine::drive_mutex_.
   unsigned idle_rounds = 0;
 
  protected:
@@ -79,7 +81,7 @@ void carry_out(Driven& qp, Function function) {
   }
 }
 
-// The queue pair with this number, or null. Inside a ReadSection.
+// Finds the queue pair with this number, or null. To be called inside a ReadSection.
 using FindDriven = Driven* (*)(std::uint32_t number);
 
 }  // namespace uiw::provider

@@ -9,7 +9,7 @@
 namespace uiw::provider {
 
 namespace {
-// A queue pair without work for kIdleRounds rounds is looked at only in every kIdleStride-th round.
+// After kIdleRounds polls in a row that found nothing at a queue pair, only every kIdleStride-th poll looks at it.
 constexpr unsigned kIdleRounds = 64;
 constexpr unsigned kIdleStride = 8;
 }  // namespace
@@ -27,8 +27,8 @@ void DrivenList::clear() {
   used_ = size_ = 0;
 }
 
-// A poll opens its ReadSection and then loads `changes_`; a removal clears the slot, counts in `changes_` and then
-// waits for a grace period. So the queue pair lives until a poll that has missed its removal is over.
+// A poll opens its ReadSection and then loads `changes_`. remove() clears the slot and counts in `changes_`, and its
+// caller then waits for a grace period. So a queue pair lives until a poll that has missed its removal is over.
 void DrivenList::note_change() {
   many_ = size_ > kFew;
   changes_.fetch_add(1);
@@ -87,8 +87,8 @@ void DrivenList::note_deferred(const Driven& qp, bool deferred) noexcept {
   }
 }
 
-// This thread sets the bit and then loads `sleepers_`. A thread that is about to sleep first counts itself there and
-// then looks at the bits. So one of the two sees the other.
+// This thread sets the bit and then loads `sleepers_`. A thread that is about to sleep first counts itself in
+// `sleepers_` and then reads the bits. So at least one of the two threads sees the other's write.
 bool DrivenList::request_turn(const Driven& qp) noexcept {
   const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
   if (at >= used_.load(std::memory_order_acquire) * kBits) return false;
@@ -103,7 +103,7 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
   };
   UniqueLock lock(mutex_);
   if (!made_before()) {
-    lock.unlock();  // without a descriptor left, create() waits for the reader of the log
+    lock.unlock();  // if no descriptor is left, create() writes a message, which may block
     auto made = Doorbell::create();
     if (!made || ::epoll_ctl(set, EPOLL_CTL_ADD, made.watched(), &event) != 0) return -1;
     lock.lock();
@@ -112,8 +112,8 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
   return doorbell_ ? doorbell_.passed_on() : -1;
 }
 
-// If a peer has shut the doorbell down, the watched end is closed: the stream of each peer that then has to wake a
-// thread ends, and later streams stay on TCP.
+// If a peer has shut the doorbell's sockets down, this end is closed. After that, a peer that has to wake a thread here
+// gets an error and ends its stream, and later streams stay on TCP.
 void DrivenList::answer_doorbell() {
   const LockGuard lock(mutex_);
   if (doorbell_ && !doorbell_.drain()) doorbell_.shut();
@@ -155,8 +155,8 @@ bool DrivenList::rung() const {
   return false;
 }
 
-// A peer sets its bit and then looks at `asleep`; this end sets `asleep` and then looks at the bits. So one of the two
-// sees the other. Called with the lock held.
+// Tells peers whether a thread of this process sleeps. A peer sets its bit and then reads `asleep`; this end sets
+// `asleep` and then reads the bits. So at least one end sees the other's write. Called with the lock held.
 void DrivenList::show_sleepers() {
   for (std::size_t i = 0; i < used_.load(); ++i) {
     if (auto* const word = blocks_[i].load()->word.load()) word->asleep.store(sleepers_ > 0 ? 1 : 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The queue pairs that an engine drives, which of them have deferred sends, which have news from a peer on this host
-// (doorbells.h), and for which a turn is due. Each queue pair has a numbered slot. In words that are read without a
-// lock, the bit with the slot's number stands for the queue pair. Thread-safe, unless said otherwise.
+// The queue pairs that an engine serves: which of them have deferred sends, for which a peer on this host has rung a
+// doorbell (doorbells.h), and for which request_turn() was called. Each queue pair has a numbered slot. In words that
+// are read without a lock, the bit with the slot's number stands for the queue pair. Thread-safe, unless said
+// otherwise.
 #pragma once
 
 #include <sys/epoll.h>
@@ -29,7 +30,8 @@ class DrivenList {
   DrivenList(const DrivenList&) = delete;
   DrivenList& operator=(const DrivenList&) = delete;
 
-  // Returns how many queue pairs there are now, or 0 if there is no memory. Adding one twice has no effect.
+  // Returns how many queue pairs there are now, or 0 if there is no memory or no free slot. Adding a queue pair twice
+  // has no effect.
   std::size_t add(Driven& qp) noexcept;
   void remove(Driven& qp) noexcept;
   bool many() const { return many_.load(std::memory_order_relaxed); }
@@ -43,41 +45,42 @@ class DrivenList {
   // Records whether the queue pair has deferred sends from now on. The queue pair must stay alive during the call, and
   // two threads must not call this at a time for one queue pair.
   void note_deferred(const Driven& qp, bool deferred) noexcept;
-  // Calls visitor(Driven&) for up to `most` queue pairs with deferred sends; others get their turn in later calls.
+  // Calls visitor(Driven&) for up to `most` queue pairs with deferred sends; later calls go on with the next ones.
   template <typename Visitor>
   void visit_deferring(std::size_t most, Visitor visitor);
 
   // ---- News from peers on this host ----
   // Returns the descriptor by which peers wake threads that sleep, or -1 if it could not be made. The first call makes
-  // the doorbell, and adds it to this epoll set with this event.
+  // the doorbell, and adds it to the epoll set `set` with `event`.
   int doorbell(int set, epoll_event event) noexcept;
-  // For a thread that has an event of the doorbell: clears it, so that no other thread gets it. The thread then looks
-  // for queue pairs that have rung().
+  // Called by a thread that has an event of the doorbell: empties the socket, so that no other thread gets the event.
+  // The thread then calls visit_rung().
   void answer_doorbell();
-  // Called by a thread that has answered the doorbell and will not look again: wakes another thread if a peer has rung
-  // for a queue pair that is left.
+  // Called by a thread that has called answer_doorbell() and will not call visit_rung() again: wakes another thread if
+  // a peer has rung for a queue pair that is left.
   void pass_doorbell_on();
   // Drops the doorbell's descriptors without closing them, since the program has closed them.
   void forget_doorbell();
-  // The number by which peers ring for this queue pair in the page of the process. The queue pair must stay alive
-  // during the call. kNoBell: there is none left.
+  // The number of the bit that a peer sets in this process's doorbell page to ring for this queue pair, or kNoBell if
+  // none is left. The queue pair must stay alive during the call.
   DoorbellPage::Bell doorbell_of(const Driven& qp) noexcept;
-  // Requests a turn of the queue pair, though nothing has arrived. True if a thread of the engine sleeps; then the
-  // caller has to wake one. Any thread may call this, with any lock of the queue pair held.
+  // Asks for a call of the queue pair's progress(), though nothing has arrived. True if a thread of the engine sleeps;
+  // then the caller has to wake one. Any thread may call this, with any lock of the queue pair held.
   bool request_turn(const Driven& qp) noexcept;
-  // Calls visitor(Driven&) for up to `most` queue pairs for which a peer has rung or a turn is due, once for each
-  // request. Returns how many.
+  // Calls visitor(Driven&) for up to `most` queue pairs for which a peer has rung or request_turn() was called, once
+  // for each request. Returns the number of calls.
   template <typename Visitor>
   std::size_t visit_rung(std::size_t most, Visitor visitor);
-  // Whether a peer has rung, or a turn is due. While a thread of the engine is between begin_sleep() and end_sleep(), a
-  // peer that rings also writes to the doorbell(). So after begin_sleep() a thread sleeps only if rung() is false.
+  // Whether a peer has rung or request_turn() was called, for any queue pair. While a thread is between begin_sleep()
+  // and end_sleep(), a peer that rings also writes to the doorbell(). So after begin_sleep() a thread sleeps only if
+  // rung() is false.
   bool rung() const;
   void begin_sleep();
   void end_sleep();
   class Asleep;
 
-  // Looks at each queue pair, as a poll does; does nothing if there are many(). True if there was work. For one thread
-  // at a time, inside a ReadSection, which keeps queue pairs alive that are removed meanwhile.
+  // Calls progress() for each queue pair on behalf of a poll; does nothing if many() is true. True if anything had
+  // arrived. For one thread at a time, inside a ReadSection, which keeps queue pairs alive that are removed meanwhile.
   bool poll_each();
 
   // In the child of a fork: empties the list.
@@ -85,20 +88,20 @@ class DrivenList {
 
  private:
   static constexpr std::size_t kBits = 64;
-  static constexpr std::size_t kBlocks = kMaxQp / kBits + 16;  // the sockets of datagrams have slots, too
-  // Never freed before the list is, so that bits and slots can be read at any time.
+  static constexpr std::size_t kBlocks = kMaxQp / kBits + 16;  // datagram ports have slots, too
+  // A block is not freed before the list is, so its bits and slots can be read at any time.
   struct Block {
     std::atomic<std::uint64_t> deferring{0};  // a bit for each slot
     std::atomic<std::uint64_t> due{0};        // a bit for each slot, set by request_turn()
     std::array<std::atomic<Driven*>, kBits> slots{};
     std::size_t free = kBits;  // number of free slots; used with the lock held
     std::atomic<DoorbellPage::Word*> word{nullptr};
-    std::size_t word_number = 0;  // used with the lock held; valid if there is a word
+    std::size_t word_number = 0;  // used with the lock held; valid if `word` is not null
   };
 
-  // Calls visitor(Driven&) for up to `most` queue pairs whose bit bits_of(block) has and take(block, bit, qp) grants;
-  // `qp` may be null. Begins at the slot `next`, and leaves there the first slot that it did not come to. Returns how
-  // many.
+  // Calls visitor(Driven&) for up to `most` queue pairs whose bit is set in bits_of(block), if take(block, bit, qp)
+  // returns true; `qp` is null for a free slot. Begins at the slot `next`, and if it stops early, stores in `next`
+  // where to go on. Returns the number of calls.
   template <typename Bits, typename Take, typename Visitor>
   std::size_t visit_marked(std::atomic<std::size_t>& next, std::size_t most, Bits bits_of, Take take, Visitor visitor);
   template <typename Visitor>
@@ -118,7 +121,7 @@ class DrivenList {
   std::size_t size_ UIW_GUARDED_BY(mutex_) = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};
-  // Used by poll_each(): a copy of the list as it was after `copied_` changes, so that a poll takes no lock.
+  // Used by poll_each(): a copy of the list, made when `changes_` was `copied_`, so that a poll takes no lock.
   unsigned copied_ = 0;
   std::size_t count_ = 0;
   std::array<Driven*, kFew> few_;
@@ -140,7 +143,7 @@ std::size_t DrivenList::visit_marked(std::atomic<std::size_t>& next, std::size_t
   const std::size_t used = used_.load(std::memory_order_acquire);
   const std::size_t first = used > 0 ? next.load(std::memory_order_relaxed) % (used * kBits) : 0;
   std::size_t visited = 0;
-  // The first block is visited again at the end, for its slots before the first one.
+  // The first block is visited again at the end, for its slots before the slot `first`.
   for (std::size_t i = 0; i < used + (first % kBits != 0 ? 1 : 0); ++i) {
     const std::size_t at = (first / kBits + i) % used;
     Block& block = *blocks_[at].load(std::memory_order_acquire);
@@ -179,7 +182,8 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
     const auto* const rung = rung_for(block);
     return (rung != nullptr ? rung->load() : 0) | block.due.load();
   };
-  // Another thread may take a bit first. The peer may write anything, so each bit is looked at only once.
+  // Clears the bit; false if another thread has cleared it first. A hostile peer may set the bit again at any time, so
+  // visit_marked() looks at each bit only once.
   const auto take = [&](Block& block, std::uint64_t bit, const Driven*) {
     const auto takes = [bit](std::atomic<std::uint64_t>& bits) {
       return (bits.load() & bit) != 0 && (bits.fetch_and(~bit) & bit) != 0;
@@ -191,11 +195,11 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
   return visit_marked(next_rung_, most, bits_of, take, visitor);
 }
 
-// While one exists, the calling thread sleeps or is about to sleep.
+// While an object of this class exists, the thread that has made it sleeps or is about to sleep.
 class DrivenList::Asleep {
  public:
-  // `flag` is set while the thread sleeps, so that a sleep that a signal handler has left by longjmp() is not counted
-  // twice. Null if no handler can do that.
+  // `flag` is set while the thread sleeps. If a signal handler leaves the sleep by longjmp(), the destructor does not
+  // run, and `flag` keeps the next sleep from being counted twice. Null if no handler can do that.
   explicit Asleep(DrivenList& driven, std::atomic<bool>* flag = nullptr) : driven_(driven), flag_(flag) {
     if (flag_ == nullptr || !flag_->exchange(true)) driven_.begin_sleep();
   }

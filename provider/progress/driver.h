@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What makes a thread drive a stream, that is, send and receive for it.
+// The reason why a thread drives a stream, that is, sends and receives for the stream.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace uiw::provider {
 
 enum class Driver : std::uint8_t {
   poll,     // The program polls. It polls again soon, so this poll waits for no lock and may leave octets unread.
-  arrival,  // The socket has reported octets or room, but no end of the stream so far, so no end is looked for.
-  event,    // Something has happened that is not reported again: an end, a receive that was posted.
+  arrival,  // epoll reports octets or room, and no end of the stream, so progress() looks for none.
+  event,    // Something has happened that is not reported again: the stream's end, or a posted receive.
 };
 
 }  // namespace uiw::provider

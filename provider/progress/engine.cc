@@ -29,20 +29,22 @@ namespace uiw::provider {
 
 namespace {
 
-// Polls yield after this many empty rounds in a row, since the peer may be waiting for this processor.
+// After kYieldAfter polls in a row that found nothing, every kYieldStride-th poll yields, since the peer may be waiting
+// for this processor.
 constexpr unsigned kYieldAfter = 64;
 constexpr unsigned kYieldStride = 8;
-constexpr unsigned kClockStride = 4;  // one in this many empty rounds in a row reads the clock
-// After kQuietAsks polls in a row that asked the kernel in vain, only one poll in kAskStride asks it.
+constexpr unsigned kClockStride = 4;  // of polls in a row that find nothing, one in this many reads the clock
+// After kQuietAsks polls in a row whose epoll_wait() found nothing, only one poll in kAskStride calls epoll_wait().
 constexpr unsigned kQuietAsks = 64;
 constexpr unsigned kAskStride = 8;
-constexpr unsigned kParkAfter = 3;  // "uiw-progress" parks after so many wake-ups in a row that found polling
+constexpr unsigned kParkAfter = 3;  // after so many wake-ups that find polling, "uiw-progress" calls park()
 constexpr std::chrono::microseconds kFirstTick(25);
-// The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
+// The time between two wake-ups of "uiw-progress" while posts wait for the next posts. Each wake-up costs the peer some
+// microseconds if both processes share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
-// The tick while a thread of the program waits and drives: checks whether it still does.
+// The time between two checks by "uiw-progress" whether a waiting thread of the program still sends and receives.
 constexpr std::chrono::microseconds kWaitersTick(500);
 
 constexpr int kMostEvents = EventTurns::kMost;
@@ -55,7 +57,7 @@ epoll_event event_of(std::uint32_t qp_number, unsigned events) {
   return event;
 }
 
-// An event counter in this epoll set, which reports it with these bits and this tag. -1 with errno.
+// Creates an eventfd and adds it to this epoll set, with these events and this tag as data. -1 with errno.
 int counter_in(int epoll, unsigned events, std::uint64_t tag) {
   const int fd = DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
   epoll_event event{};
@@ -87,7 +89,7 @@ void Engine::stop() {
     }
   }
   helpers_.stop();
-  const LockGuard drive_lock(drive_mutex_);  // a thread that waits may be driving
+  const LockGuard drive_lock(drive_mutex_);  // a thread in wait() may be using the sets
   sets_.close();
   if (const int epoll = epoll_.exchange(-1); epoll >= 0) close_descriptor(epoll);
   for (int* const wake : {&wake_, &turn_wake_})
@@ -96,7 +98,7 @@ void Engine::stop() {
 
 bool Engine::wake() { return add_event(wake_); }
 
-// Called when the program has closed our descriptors, and the sockets with them, in a way that the guard
+// Called when the program has closed the library's descriptors, sockets included, in a way that the guard
 // (base/descriptor.h) does not see. Each queue pair finds out that its socket is gone. Queue pairs that connect later
 // get a new thread and new descriptors.
 void Engine::begin_anew() {
@@ -154,7 +156,8 @@ int Engine::prepare() {
   if (epoll_ < 0) {
     const int epoll = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
     if (epoll < 0) return errno;
-    // Whoever is woken for a turn does not read the event counter: edge-triggered, it wakes one thread for each write.
+    // A thread that `turn_wake` wakes does not read the counter: the counter is edge-triggered, so each write wakes one
+    // thread.
     const int wake = counter_in(epoll, EPOLLIN, ProgressHelpers::kWakeTag);
     const int turn_wake = wake >= 0 ? counter_in(epoll, EPOLLIN | EPOLLET, ProgressHelpers::kTurnTag) : -1;
     if (turn_wake < 0) {
@@ -167,7 +170,7 @@ int Engine::prepare() {
     wake_ = wake;
     turn_wake_ = turn_wake;
   }
-  // The thread also sends and receives for threads that have no memory for buffers, so it must have its own.
+  // "uiw-progress" also sends and receives for threads that have no memory for buffers, so it must have its own.
   std::unique_ptr<IoScratch> scratch = make_io_scratch();
   if (!scratch) return ENOMEM;
   const bool made = start_service_thread(thread_, "uiw-progress", [this, own = scratch.get()] {
@@ -190,7 +193,7 @@ int Engine::add(Driven& qp, int fd) {
   if (const int error = prepare(); error != 0) return error;
   const std::size_t count = driven_.add(qp);
   if (count == 0) return ENOMEM;
-  // With so many queue pairs polls ask epoll, so it has to watch all sockets again.
+  // With more than kFew queue pairs polls ask epoll, so "uiw-progress" makes epoll watch all sockets again.
   if (count == DrivenList::kFew + 1) unpark();
   qp.end_reported.store(false);
   sets_.join(qp);
@@ -239,12 +242,13 @@ void Engine::request_turn(std::uint32_t qp_number) {
 
 void Engine::take_over(std::uint32_t qp_number) {
   request_turn(qp_number);
-  unpark();  // if the thread is parked, it looks at all queue pairs
+  unpark();  // if "uiw-progress" is parked, it then looks at all queue pairs
 }
 
-// Drives queue pairs that have news. Returns how many, or -1 with errno. A wake-up for "uiw-progress" is left in the
-// set; `for_thread` says that there is one. Once the doorbell is answered here, it wakes no other thread. So this
-// function looks for queue pairs that were rung afterwards, and wakes another thread if some are left.
+// Sends and receives for queue pairs that epoll or doorbells report. Returns the number of events and doorbells, or -1
+// with errno. A wake-up for "uiw-progress" stays in the epoll set; `for_thread` says that there is one. Once this
+// thread has answered the doorbell, the doorbell wakes no other thread. So this function also looks for queue pairs
+// that were rung afterwards, and wakes another thread if some are left.
 int Engine::drive_ready(bool& for_thread) {
   int driven = 0;
   if (asks_kernel()) {
@@ -260,7 +264,7 @@ int Engine::drive_ready(bool& for_thread) {
   return driven + static_cast<int>(rung);
 }
 
-// Returns how many of the events were taken: all but the wake-up of "uiw-progress".
+// Handles these events. Returns how many it has handled: all but a wake-up of "uiw-progress".
 int Engine::drive_events(const epoll_event* events, int count) {
   int driven = 0;
   for (int i = 0; i < count; ++i) {
@@ -269,7 +273,7 @@ int Engine::drive_events(const epoll_event* events, int count) {
     if (events[i].data.u64 == ProgressHelpers::kDoorbellTag) {
       driven_.answer_doorbell();
     } else if (!ProgressHelpers::is_queue_pair(events[i].data.u64)) {
-      continue;  // a turn is due, and the caller looks for it anyway
+      continue;  // request_turn() was called: the caller looks for such queue pairs anyway
     } else if (Driven* const qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) {
       qp->note_event(events[i].events);
       qp->progress(qp->event_driver());
@@ -278,11 +282,11 @@ int Engine::drive_events(const epoll_event* events, int count) {
   return driven;
 }
 
-// Whether this poll asks the kernel. After kQuietAsks polls in a row that asked in vain only one in kAskStride does:
-// all news comes by doorbells, or there is none.
+// Whether this poll calls epoll_wait(). After kQuietAsks polls in a row whose call found nothing, only one poll in
+// kAskStride makes the call: then all news comes by doorbells, or there is none.
 bool Engine::asks_kernel() { return quiet_asks_ < kQuietAsks || ++looks_ % kAskStride == 0; }
 
-// As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung.
+// As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung a doorbell.
 int Engine::await(epoll_event* events, int most, int patience) {
   const auto polling = [this](std::uint64_t now) { return activity_.is_active(now, Activity::kPollingNs); };
   std::uint64_t now = raw_clock();
@@ -328,7 +332,7 @@ void Engine::look(bool polls) {
     }
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
-    // The clock is not read each time, since that takes as long as a look in vain at a few queue pairs.
+    // The clock is not read at each poll: reading it takes as long as a poll of a few queue pairs that finds nothing.
     timed = !in_vain || many || empty_rounds_ % kClockStride == 0;
   }
   if (timed) {
@@ -339,7 +343,7 @@ void Engine::look(bool polls) {
   activity_.end_driving();
   drive_lock.unlock();
   if (!yield) return;
-  // The program polls on once it has its processor again, however long that takes.
+  // While this thread yields, the program counts as polling, however long the thread waits for its processor.
   activity_.enter();
   const std::uint64_t before = raw_clock();
   sched_yield();
@@ -348,16 +352,16 @@ void Engine::look(bool polls) {
   if (drive_lock.try_lock()) yield_pauses_.yielded(before, after);
 }
 
-// Whether a poll in vain may yield. A poller that has looked in vain for kDisplacedNs may be keeping the processor from
-// the thread for which it waits, so a pause in yielding ends after this time.
+// Whether a poll that found nothing may yield. A thread that has polled in vain for kDisplacedNs may be keeping the
+// processor from the thread for which it waits, so a pause in yielding ends after this time.
 bool Engine::yields(std::uint64_t now) {
   if (empty_rounds_ == kYieldAfter) in_vain_since_ = now;
   if (now - in_vain_since_ > YieldPauses::kDisplacedNs) yield_pauses_.end();
   return yield_pauses_.over(now);
 }
 
-// A poll first sends all posts that wait, and then reads what has arrived; the look that a post makes sends only those
-// that are overdue. Both must be quick.
+// Called before arrivals are read. A poll (`polls`) sends all posts that wait; a post sends only those that have waited
+// for too long. At most kFew queue pairs are visited in one call, since polls and posts must be quick.
 void Engine::send_waiting_posts(bool polls) {
   driven_.visit_deferring(DrivenList::kFew, [polls](Driven& qp) {
     if (!qp.posts_wait()) return;
@@ -371,22 +375,24 @@ void Engine::send_waiting_posts(bool polls) {
   });
 }
 
-// Sends what at most `most` queue pairs have deferred; later calls visit the other queue pairs.
+// Sends the deferred posts and probes of at most `most` queue pairs; later calls visit the other queue pairs.
 void Engine::send_all_deferred(std::size_t most) {
   driven_.visit_deferring(most, [](Driven& qp) { carry_out(qp, [](Driven& one) { one.send_all_deferred(); }); });
 }
 
 // This thread counts in `deferring_` and then checks whether an event is awaited; event_asked_for() counts the event
-// and then loads `deferring_`. So one of the two sees the other. The same goes for `parked_`: "uiw-progress" clears it
-// at the end of park() and then looks at all queue pairs, so it finds the deferred sends if this thread saw it parked.
+// and then loads `deferring_`. So at least one of the two threads sees the other's write. The same holds for `parked_`:
+// "uiw-progress" clears it at the end of park() and then looks at all queue pairs. So if this thread finds `parked_`
+// set, "uiw-progress" will find the deferred sends.
 void Engine::note_deferred(std::uint32_t qp_number, bool deferred) {
   if (const Driven* const qp = find_(qp_number)) driven_.note_deferred(*qp, deferred);
   deferring_.fetch_add(deferred ? 1U : ~0U);
-  if (!deferred || activity_.waiters().driven_here()) return;  // this thread waits, and sends them before it sleeps
+  if (!deferred || activity_.waiters().driven_here()) return;  // wait() sends deferred posts before the thread sleeps
   if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
 }
 
-// Usually "uiw-progress" is watching already. If not, it is woken here, and watches as long as the program polls.
+// Usually "uiw-progress" is already checking for overdue posts by its timer (`watching_`). If not, this call wakes
+// "uiw-progress", which then checks for them as long as the program polls.
 void Engine::watch_posts() {
   watched_.fetch_add(1);
   if (watching_.load()) return;
@@ -413,7 +419,7 @@ bool Engine::end_posting(std::uint64_t now) {
 
 void Engine::event_asked_for() {
   activity_.event_asked_for();
-  // A program inside wait() is about to wait again; if it is not, the thread finds out at its tick.
+  // A thread of the program that was in wait() will probably wait again. If not, "uiw-progress" finds out by its timer.
   if (!parked_for_waiters_.load()) unpark();
   if (deferring_.load() > 0) wake();
 }
@@ -426,7 +432,7 @@ void Engine::unpark() {
   park_condition_.notify_one();
 }
 
-// Looks at all queue pairs: epoll does not repeat events that came while no thread waited for them.
+// Watches all sockets again and looks at all queue pairs: this thread may have missed events while it was parked.
 void Engine::sweep() {
   visit([](const Driven&) { return true; },
         [](Driven& qp) {
@@ -445,7 +451,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
         if (wanted(qp)) visited_.push_back(qp.number());
       });
       break;
-    } catch (const std::bad_alloc&) {  // tries again, since perhaps no other thread will drive them
+    } catch (const std::bad_alloc&) {  // tries again: perhaps no other thread serves these queue pairs
     }
   }
   for (const std::uint32_t number : visited_) {
@@ -454,7 +460,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
   }
 }
 
-// Moves sockets to the sets of their channels, for the sets that were made since the last call (a bit of `sets` each).
+// Moves sockets to the sets of their channels. `sets` has a bit for each set that was made since the last call.
 void Engine::fill_sets(std::uint64_t sets) {
   const auto wanted = [sets](const Driven& qp) {
     const int channel = qp.channel_set.load();
@@ -476,7 +482,8 @@ bool Engine::send_overdue_posts() {
   return left;
 }
 
-// False if the program has stopped. The tick is long if the program polls and no posts wait. This thread stores
+// Called on "uiw-progress" when its timer expires; sets `next`, the time until it expires again, which is long if the
+// program polls and no posts wait. False if the program neither polls nor posts any more. This thread stores
 // `watching_` and then loads `watched_`; watch_posts() counts in `watched_` and then loads `watching_`. So either this
 // thread sees that posts wait, or watch_posts() sees that it has to wake this thread.
 bool Engine::tick(std::chrono::microseconds& next) {
@@ -505,15 +512,15 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
 void Engine::park() {
   const bool for_waiters = activity_.waiters().drive(raw_clock());
   parked_.store(true);
-  // hand_over() sets `hand_over_` and then loads `parked_`; this thread has set `parked_` and now takes `hand_over_`.
-  // So either this park() answers the request, or hand_over() unparks this thread.
+  // hand_over() sets `hand_over_` and then loads `parked_`; this thread has set `parked_` and now clears `hand_over_`.
+  // So either this call of park() fulfils the request, or hand_over() unparks this thread.
   hand_over_.exchange(false);
   parked_for_waiters_.store(for_waiters);
   watching_.store(!for_waiters);
-  // Stops watching the sockets if polls look at each queue pair: if a peer is on this host, each report of epoll takes
-  // time of the peer's system call. add() counts its queue pair with driven_ locked and then loads `parked_`; this
-  // thread has set `parked_`, and the lambda reads the count with driven_ locked. So one of the two sees the other.
-  // A thread of the program that waits asks epoll, so then the sockets stay watched.
+  // If polls look at each queue pair, epoll stops watching the sockets: each report of epoll takes time of the system
+  // call of a peer on this host. Engine::add() counts its queue pair with driven_ locked and then loads `parked_`; this
+  // thread has set `parked_`, and the lambda reads the count with driven_ locked. So at least one of the two threads
+  // sees the other's write. A thread of the program in wait() asks epoll; while one waits, the sockets stay watched.
   if (!for_waiters) visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
   std::chrono::microseconds next = for_waiters ? kWaitersTick : kFirstTick;
   {
@@ -550,12 +557,12 @@ void Engine::run() {
   EventTurns turns(find_);
   HelpNeeded help_needed;
   unsigned found_polling = 0;
-  // Queue pairs for which peers rang in the last round, or a turn was due, and that had no event.
+  // The number of queue pairs that the last pass of the loop found by doorbells or request_turn(), not by epoll events.
   std::size_t rung = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool handed_over = hand_over_.load(std::memory_order_relaxed) && hand_over_.exchange(false);
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
-    // While others help, takes one event at a time and leaves the rest to them.
+    // While helping threads run, this thread takes one event at a time and leaves the rest to them.
     const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
     const int count = turns.repeated() > 0 || handed_over ? sets_.wait(events, most, 0)
                                                           : await(events, most, idle_memory_.patience());

@@ -4,17 +4,17 @@
 // program does not poll, a thread waits for events with epoll.
 //
 // The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, or posts without
-// a pause, the thread sleeps on a timer and not on the sockets, so that octets that arrive do not wake it. After each
-// tick the thread checks whether the program goes on; it drives again once the program has stopped, or asks for an
-// event. A program that spins on memory neither polls nor posts, so the thread drives for it. If events arrive close
-// together, the thread looks for the next one for some time before it sleeps (BusyWait).
+// a pause, the thread sleeps on a timer and not on the sockets, so that octets that arrive do not wake it. Each time
+// the timer expires, the thread checks whether the program goes on; it drives again once the program has stopped, or
+// asks for an event. A program that spins on memory neither polls nor posts, so the thread drives for it. If events
+// arrive close together, the thread looks for the next one for some time before it sleeps (BusyWait).
 //
 // A thread of the program that waits for an event in a call that the library sees drives the sockets itself (Waiters);
 // meanwhile "uiw-progress" sleeps as it does while the program polls, and without a timer once the wait is long.
 //
-// If the thread no longer gets to sleep, and there are processors to spare, other threads help it as long as that lasts
-// (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time, and leave as soon
-// as the program polls: only "uiw-progress" follows what the program does.
+// If "uiw-progress" no longer gets to sleep, and there are processors to spare, other threads help it as long as that
+// lasts (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time, and stop as
+// soon as the program polls; then only "uiw-progress" checks whether the program goes on.
 #pragma once
 
 #include <poll.h>
@@ -46,62 +46,63 @@ namespace uiw::provider {
 class Engine {
  public:
   // `find` returns a queue pair of this process by its number. `counters` are those of the device. `threads`: how many
-  // threads of the library may drive, at least 1.
+  // threads of the library may send and receive for this context, at least 1.
   explicit Engine(FindDriven find, PortCounters& counters = port_counters(""), unsigned threads = 1)
       : find_(find), counters_(counters), helpers_(threads - 1, sets_, driven_, find, activity_) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   PortCounters& counters() const { return counters_; }
-  // Stops for good: the threads end, and nothing is driven any more.
+  // Stops for good: the threads end, and the engine no longer sends or receives.
   void stop();
 
-  // Starts the thread if it does not run yet. Returns 0 or an errno: EAGAIN if the system allows no more threads.
+  // Starts "uiw-progress" if it does not run yet. Returns 0 or an errno: EAGAIN if the system allows no more threads.
   int start();
-  // Drives the socket of this queue pair from now on. Returns 0 or an errno. `qp` must remain live until the end of a
-  // grace period that begins after remove().
+  // Sends and receives for this queue pair from now on; `fd` is its socket. Returns 0 or an errno. `qp` must remain
+  // live until the end of a grace period that begins after remove().
   int add(Driven& qp, int fd);
-  // Stops driving the queue pair; a thread that is driving it has finished after the next grace period. (Not needed if
-  // only the stream ends: it closes its socket, and progress() then finds nothing to do.)
+  // Stops calling progress() of the queue pair; a call that is running ends before the next grace period does. (Not
+  // needed if only the stream ends: its socket is closed, and progress() then finds nothing to do.)
   void remove(Driven& qp);
   // The descriptor by which peers on this host wake this engine's threads (Doorbell). The caller passes it on to the
   // peers; the engine goes on owning it. -1 if it could not be made.
   int doorbell();
-  // From now on the octets of this queue pair go through shared memory; its peer has the doorbell. Returns the number
-  // by which the peer is to ring, or kNoBell if no number is left. Inside a ReadSection.
+  // From now on the octets of this queue pair go through shared memory; its peer has the descriptor of doorbell().
+  // Returns the number by which the peer is to ring for this queue pair, or kNoBell if none is left. To be called
+  // inside a ReadSection.
   DoorbellPage::Bell begin_sharing(std::uint32_t qp_number);
   // Stops waiting for events of this socket.
   void release(int fd);
-  // Waits for events of this socket again; one is reported at once if the socket can be read or written now. False if
-  // the system has no memory for that.
+  // Waits for events of this socket again; epoll reports an event at once if the socket can be read or written now.
+  // False if the system has no memory for that.
   bool watch_again(std::uint32_t qp_number, int fd);
-  // Has a thread that drives call the queue pair's progress() soon, though nothing has arrived. The caller may hold any
-  // lock of the queue pair.
+  // Makes some thread call the queue pair's progress() soon, though nothing has arrived. The caller may hold any lock
+  // of the queue pair.
   void request_turn(std::uint32_t qp_number);
-  // For a thread that has no memory for buffers: as request_turn(). If "uiw-progress", which has buffers, is parked, it
-  // drives.
+  // Called by a thread that has no memory for buffers: does what request_turn() does, and wakes "uiw-progress" if it is
+  // parked, since that thread always has buffers.
   void take_over(std::uint32_t qp_number);
 
-  // Drives, since the program has polled and found nothing.
+  // Called when the program has polled and found nothing: sends and receives for the queue pairs.
   void drive() { look(true); }
-  // For a program that posts without a pause, or has posted work that the peer is to answer. The post is made between
-  // begin_posting() and end_posting(); note_post() is for a deferred post. If the program has not polled for a while,
-  // end_posting() and note_post() look at what has arrived and return true. If not, "uiw-progress" would be woken for
-  // each answer and compete with the program.
+  // For a program that posts without a pause, or has posted work that the peer is to answer: begin_posting() is called
+  // before the post, end_posting() after it. For a deferred post note_post() takes their place. If the program has not
+  // polled for a while, end_posting() and note_post() read what has arrived and return true. Otherwise each answer
+  // would wake "uiw-progress", which would compete with the program for the processor.
   void begin_posting() { activity_.enter(); }
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
-  // Whether there are so many queue pairs that a poll asks doorbells and epoll instead of looking at each of them.
+  // Whether there are so many queue pairs that a poll looks at doorbells and epoll instead of at each queue pair.
   bool drives_many() const { return driven_.many(); }
-  // What the program does. `watched`: "uiw-progress" is parked (it sleeps on its timer), and soon finds out if the
-  // program has stopped polling and posting.
+  // What the program does now, for SendScheduler. `watched`: "uiw-progress" is parked (it sleeps on its timer), and
+  // soon finds out if the program has stopped polling and posting.
   SendScheduler::Program program() const {
     return {activity_.event_awaited(), parked_.load(std::memory_order_relaxed)};
   }
   // A queue pair has deferred sends from now on (`deferred`), or has none any more. Inside a ReadSection.
   void note_deferred(std::uint32_t qp_number, bool deferred);
-  // Posts of a queue pair begin to wait: the thread sends them if the program does not come back in time.
+  // Posts of a queue pair begin to wait: "uiw-progress" sends them if the program does not post or poll in time.
   void watch_posts();
 
   // The program has asked a completion queue for an event, and may block until event_given(). The two calls may come in
@@ -113,15 +114,16 @@ class Engine {
     done,
     late,         // the deadline has passed
     interrupted,  // a signal handler has run
-    not_here,     // nothing is driven here, or a descriptor is closed: the program's own call waits
+    not_here,     // the engine is not running, or a descriptor is closed: the program's own call has to wait
   };
   class Awaited {
    public:
     static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-    // For ppoll(): the first entry is the engine's, by which the preload library knows that the call is uiw's own. The
-    // others are the program's, and end the wait once done() says so.
+    // The descriptors for ppoll(). The first entry is for the engine; the preload library recognizes calls of uiw by
+    // it. The other entries are those of the program, and done() says whether they end the wait.
     explicit Awaited(std::span<pollfd> all) : descriptors(all) {}
-    // The calling thread begins to drive; done() follows before it sleeps again. Signals are blocked in between.
+    // Called before the thread sends and receives. done() is called before the thread sleeps again, and signals are
+    // blocked in between.
     virtual void begin_driving() {}
     // Whether the program has what it waits for. Does not wait, and is called from time to time, each time after
     // ppoll() has filled in `descriptors`.
@@ -135,20 +137,21 @@ class Engine {
    protected:
     ~Awaited() = default;
   };
-  // Waits for descriptors of the program on the calling thread, which drives meanwhile (Waiters). A cancellation point.
+  // Waits on the calling thread until the program has what it waits for; the thread sends and receives meanwhile
+  // (Waiters). A cancellation point.
   Waited wait(Awaited& awaited);
-  // Whether a thread that is about to wait for the channel with this number will drive, as far as can be told now.
-  // False while there are deferred sends.
+  // Whether a thread that is about to wait for the channel with this number will send and receive meanwhile, as far as
+  // can be told now. False while there are deferred sends.
   bool wait_will_drive(int channel) const {
     if (deferring_.load(std::memory_order_relaxed) > 0) return false;
     return sets_.has(channel) || !activity_.waiters().are_several(raw_clock());
   }
 
-  // In the child of a fork, where the thread does not exist.
+  // Called in the child of a fork, where "uiw-progress" does not exist.
   void after_fork_in_child();
 
  private:
-  static constexpr int kMostReady = 32;  // events that one call on a thread of the program handles
+  static constexpr int kMostReady = 32;  // the most events that one call on a thread of the program handles
 
   int prepare() UIW_REQUIRES(mutex_);
   void look(bool polls);
@@ -163,7 +166,7 @@ class Engine {
   void park();
   void sweep();
   void send_waiting_posts(bool polls);
-  // Called on the thread "uiw-progress": visits each queue pair that is `wanted`.
+  // Called on the thread "uiw-progress": calls visitor(Driven&) for each queue pair for which wanted(qp) is true.
   template <typename Wanted, typename Visitor>
   void visit(Wanted wanted, Visitor visitor);
   bool send_overdue_posts();
@@ -187,18 +190,18 @@ class Engine {
   PortCounters& counters_;
   std::atomic<int> epoll_{-1};
   ChannelSets sets_{epoll_};
-  std::atomic<std::uint64_t> new_sets_{0};  // a bit for each set that "uiw-progress" does not know yet
+  std::atomic<std::uint64_t> new_sets_{0};  // a bit for each set that fill_sets() has not filled yet
   int wake_ = -1;                           // wakes "uiw-progress"
-  int turn_wake_ = -1;                      // wakes any thread that sleeps, since a turn is due
-  Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
+  int turn_wake_ = -1;                      // wakes one of the threads that sleep, after request_turn()
+  Mutex drive_mutex_;  // held by the thread of the program that sends and receives; taken before locks of queue pairs
   Mutex mutex_;        // for start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
-  unsigned empty_rounds_ UIW_GUARDED_BY(drive_mutex_) = 0;  // in a row
-  unsigned quiet_asks_ UIW_GUARDED_BY(drive_mutex_) = 0;    // polls in a row that asked the kernel and got nothing
-  unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;         // polls after kQuietAsks such polls
-  std::atomic<bool> waiter_asleep_{false};                  // the program's waiting and driving thread is asleep
-  YieldPauses yield_pauses_ UIW_GUARDED_BY(drive_mutex_);   // of polls in vain
-  // The time of the kYieldAfter-th poll in vain in a row.
+  unsigned empty_rounds_ UIW_GUARDED_BY(drive_mutex_) = 0;  // polls in a row that found nothing
+  unsigned quiet_asks_ UIW_GUARDED_BY(drive_mutex_) = 0;    // polls in a row whose epoll_wait() found nothing
+  unsigned looks_ UIW_GUARDED_BY(drive_mutex_) = 0;         // polls made while quiet_asks_ is at least kQuietAsks
+  std::atomic<bool> waiter_asleep_{false};                  // the thread in wait_and_drive() sleeps
+  YieldPauses yield_pauses_ UIW_GUARDED_BY(drive_mutex_);   // of polls that find nothing
+  // The time of the kYieldAfter-th poll in a row that found nothing.
   std::uint64_t in_vain_since_ UIW_GUARDED_BY(drive_mutex_) = 0;
   unsigned busy_looks_ UIW_GUARDED_BY(drive_mutex_) = 0;  // polls that found work since sends were deferred
 
@@ -210,15 +213,15 @@ class Engine {
   std::atomic<unsigned> deferring_{0};  // number of queue pairs with deferred sends
   std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
   alignas(64) std::atomic<bool> parked_{false};
-  std::atomic<bool> parked_for_waiters_{false};  // a waiting thread drives; epoll goes on reporting what arrives
-  std::atomic<bool> hand_over_{false};           // the thread is to park, since the program waits
-  std::atomic<bool> waits_long_{false};          // the thread need not tick until the program has its event
-  std::atomic<bool> watching_{false};            // the thread ticks often enough for posts that wait
+  std::atomic<bool> parked_for_waiters_{false};  // parked for a thread in wait(); epoll still watches the sockets
+  std::atomic<bool> hand_over_{false};           // "uiw-progress" is to park, since the program waits
+  std::atomic<bool> waits_long_{false};          // "uiw-progress" needs no timer until the program has its event
+  std::atomic<bool> watching_{false};            // the timer of "uiw-progress" is fast enough for posts that wait
   std::mutex park_mutex_;
   std::condition_variable park_condition_;
   bool unpark_ = false, hurry_ = false;
   std::atomic<bool> shares_{false};  // begin_sharing() has been called
-  BusyWait program_wait_;            // of the program's thread that waits and drives
+  BusyWait program_wait_;            // of the thread in wait_and_drive()
   // Used by the thread "uiw-progress" only.
   unsigned watched_seen_ = 0;
   IdleMemory idle_memory_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Engine::wait(): a thread of the program waits for an event, and drives meanwhile.
+// Engine::wait(): a thread of the program waits for an event, and meanwhile sends and receives for its context.
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,24 +21,24 @@ namespace uiw::provider {
 
 namespace {
 
-// After a wait this long, the program is not in the middle of events that arrive close together: no tick is needed
-// until it has its event.
+// A program that waits longer than this is not in the middle of events that arrive close together. So "uiw-progress"
+// needs no timer until the program has its event.
 constexpr timespec kLongWait = {0, 2'000'000};
 constexpr timespec kNoTime = {0, 0};
 
-// A waiting thread that always finds something to drive lets signals in after this many turns.
+// A waiting thread that always finds something to send or receive lets signals in once in so many passes of its loop.
 constexpr unsigned kSignalStride = 16;
 
-// How long a thread may sleep whose deadline is `left` nanoseconds away.
+// How long a thread may sleep whose deadline is `left` nanoseconds away: kLongWait at most, unless `waits_long`.
 timespec sooner(std::uint64_t left, bool waits_long) {
   const auto most = static_cast<std::uint64_t>(kLongWait.tv_nsec);
   const std::uint64_t time = waits_long ? left : std::min(left, most);
   return {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
 }
 
-// Blocks signals while a thread of the program drives inside a call that a signal may interrupt. ppoll() unblocks them
-// while the thread sleeps. The signals of faults stay unblocked, and so do the first two real-time signals, which are
-// libc's own.
+// Blocks signals while a thread of the program sends and receives inside a call that a signal may interrupt. ppoll()
+// unblocks them while the thread sleeps. The signals of faults stay unblocked, and so do the first two real-time
+// signals, which libc uses itself.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -86,13 +86,14 @@ Engine::Waited Engine::wait(Awaited& awaited) {
   return wait_beside(awaited, set);
 }
 
-// Calls turn(left), which sleeps for up to `left` nanoseconds (kNever: as long as it likes), until the program has what
-// it waits for. `turn` returns how the wait ends, or nothing if it goes on.
+// Calls turn(left) until the program has what it waits for. Each call may sleep for up to `left` nanoseconds (kNever:
+// without a limit). `turn` returns how the wait ends, or nothing if it goes on.
 template <typename OneTurn>
 Engine::Waited Engine::take_turns(Awaited& awaited, const sigset_t* mask, OneTurn turn) {
   for (unsigned turns = 1;; ++turns) {
     if (stop_.load()) return Waited::not_here;
-    // A turn lets signals in only if nothing is ready.
+    // The ppoll() in turn() delivers signals only if no descriptor is ready, so this call delivers them from time to
+    // time.
     if (turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
     std::uint64_t left = Awaited::kNever;
     if (awaited.deadline != Awaited::kNever) {
@@ -105,8 +106,8 @@ Engine::Waited Engine::take_turns(Awaited& awaited, const sigset_t* mask, OneTur
   }
 }
 
-// Waits while other threads wait, too. `set`: the set of the channel that this thread waits for, which it drives; null:
-// others drive.
+// For a thread that waits while other threads wait, too. `set`: the epoll set of its channel, on whose sockets this
+// thread sends and receives; null: other threads do so.
 Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
   std::optional<SignalsBlocked> blocked;
   if (set != nullptr) blocked.emplace();
@@ -133,7 +134,7 @@ Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
   return how;
 }
 
-// Drives the queue pairs of a set that have news. False if the set is gone.
+// Sends and receives for the queue pairs of a set that have events. False if the set is gone.
 bool Engine::drive_set(ChannelSets::Set& set) {
   const LockGuard lock(set.driving);
   if (set.fd.load() < 0) return false;
@@ -145,7 +146,7 @@ bool Engine::drive_set(ChannelSets::Set& set) {
 }
 
 Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
-  // At the end of a long wait, makes "uiw-progress" tick again.
+  // At the end of a long wait, makes "uiw-progress" use its timer again.
   struct LongWait {
     explicit LongWait(Engine& its) : engine(its) {}
     ~LongWait() {
@@ -189,12 +190,12 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
         others = {};
         return std::nullopt;
       }
-      // What has arrived is for another thread, which needs the processor.
+      // Another thread has to handle what has arrived, and needs the processor.
       if (!due) others.turn();
     } else if (count == 0 && !at_once) {
       waits_long_.store(true);
       // This thread sets `waits_long_` and then loads `deferring_`; note_deferred() counts in `deferring_` and then
-      // loads `waits_long_`. So one of the two sees the other.
+      // loads `waits_long_`. So at least one of the two threads sees the other's write.
       send_deferred_at_once();
       if (deferring_.load() > 0) hand_over();
     }
@@ -213,7 +214,8 @@ void Engine::send_deferred_at_once() {
   send_all_deferred();
 }
 
-// Makes "uiw-progress" look at all queue pairs and then park. Does not wait for that; until then both threads drive.
+// Makes "uiw-progress" park, since this thread sends and receives. If it is parked already, it wakes first and looks at
+// all queue pairs. Does not wait for that; until then both threads send and receive.
 void Engine::hand_over() {
   if (hand_over_.exchange(true)) return;
   if (parked_.load()) {
@@ -223,8 +225,8 @@ void Engine::hand_over() {
   }
 }
 
-// Drives what has arrived. not_now: another thread drives, or there is only a wake-up for "uiw-progress", which is left
-// to that thread. broken: the epoll set is gone.
+// Sends and receives for the queue pairs that have events. not_now: another thread does so, or there is only a wake-up
+// for "uiw-progress", which is left to that thread. broken: the epoll set is gone.
 Engine::Turn Engine::drive_waiting() {
   UniqueLock drive_lock(drive_mutex_, std::defer_lock);
   if (!drive_lock.try_lock()) return Turn::not_now;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The turns that one progress thread gives to the queue pairs for which it has events. If several threads take events
-// from one epoll set, TurnGate keeps two of them from the same queue pair. A queue pair whose next event arrives during
-// its turn gets its next turn after the queue pairs that have waited.
+// The turns that one progress thread gives to the queue pairs for which it has events; a turn is a call of progress().
+// If several threads take events from one epoll set, TurnGate lets only one of them at a time serve a queue pair. A
+// queue pair whose next event arrives during its turn gets its next turn after the queue pairs that have waited.
 //
-// Each progress thread has one of its own. Allocates nothing.
+// Each progress thread has its own EventTurns. Allocates nothing.
 #pragma once
 
 #include <array>
@@ -22,13 +22,14 @@ class EventTurns {
 
   explicit EventTurns(FindDriven find) : find_(find) {}
 
-  // How many queue pairs wait for their next turn. They get it by repeat(); until then no other thread drives them.
+  // How many queue pairs wait for their next turn. repeat() gives it to them; until then no other progress thread does.
   std::size_t repeated() const { return repeated_.count; }
   void repeat() {
     const Numbers now = std::exchange(repeated_, Numbers());
     for (std::size_t i = 0; i < now.count; ++i) turn(now.numbers[i], 0, true);
   }
-  // A queue pair has an event with these bits of epoll(7). True: this thread has driven it; false: another one does.
+  // A queue pair has an event with these bits of epoll(7). True: this thread has called progress(); false: another
+  // thread does, or there is no such queue pair.
   bool event(std::uint32_t number, std::uint32_t bits) { return turn(number, bits, false); }
 
  private:
@@ -48,7 +49,7 @@ class EventTurns {
     } while (qp->gate.leave() && !keep(number));
     return true;
   }
-  // False if there is no room.
+  // Notes that the queue pair needs another turn. False if there is no room.
   bool keep(std::uint32_t number) {
     if (repeated_.count == kMost) return false;
     repeated_.numbers[repeated_.count++] = number;

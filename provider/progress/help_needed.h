@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether one thread is too few for the events of a context: the rule by which "uiw-progress" calls another thread:
-// if it has not slept for a while, and there are queue pairs that another thread could drive meanwhile.
+// The rule by which "uiw-progress" calls another thread to help with the events of a context: if "uiw-progress" has not
+// slept for a while, and there are queue pairs for which the other thread could send and receive meanwhile.
 //
 // This class only decides. Only "uiw-progress" uses it; times are monotonic nanoseconds.
 #pragma once
@@ -14,11 +14,11 @@ class HelpNeeded {
  public:
   // A thread that gets events sooner than this after it has asked for them has not slept.
   static constexpr std::uint64_t kAwakeNs = 5'000;
-  // A thread calls another one after this time without sleep, and one more whenever it has not slept for it again.
+  // After this time without sleep the thread calls another one, and one more after each further time of this length.
   static constexpr std::uint64_t kBusyNs = 200'000;
 
   // The thread has asked for events at `asked`, and has got `events` of them at `answered`. `helping`: how many threads
-  // help already; `helped`: how many turns they have driven so far. True: one more is to be called.
+  // help already; `helped`: how many turns these threads have had so far. True: one more is to be called.
   bool asked(std::uint64_t asked, std::uint64_t answered, std::size_t events, unsigned helping, std::uint64_t helped) {
     if (answered - asked > kAwakeNs) {
       since_ = 0;
@@ -29,7 +29,7 @@ class HelpNeeded {
       others_ = false;
       helped_ = helped;
     }
-    // Helping threads take the events of other queue pairs, so that this one does not see them.
+    // Helping threads take events of other queue pairs, so the calling thread may not see these events.
     others_ = others_ || events > 1 || (helping > 0 && helped != helped_);
     if (!others_ || answered - since_ < kBusyNs) return false;
     since_ = 0;
@@ -37,7 +37,7 @@ class HelpNeeded {
   }
 
  private:
-  std::uint64_t since_ = 0;  // the thread has not slept since; 0: it has slept
+  std::uint64_t since_ = 0;  // start of the time without sleep; 0: the thread has slept
   bool others_ = false;      // events of several queue pairs have arrived since then
   std::uint64_t helped_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// When queue pairs give back memory that they do not use: once a second, while they have some. After the last activity
-// the progress thread wakes twice for that, and then no more.
+// When queue pairs give back memory that they do not use: once a second, as long as there may be any. After the last
+// activity the progress thread wakes twice for that, and then no more.
 //
 // This class only decides. It belongs to the progress thread; times are monotonic nanoseconds.
 #pragma once
@@ -15,8 +15,8 @@ class IdleMemory {
 
   // For epoll_wait(): how long the thread sleeps at most, in milliseconds; -1: until an event comes.
   int patience() const { return at_ == 0 ? -1 : static_cast<int>(kPeriodNs / 1'000'000); }
-  // Something has happened, or patience() is over. True: the caller has each queue pair give back what it
-  // can now, and then says by looked() whether there may be more.
+  // Called after each event, and when patience() is over. True: the caller makes each queue pair give back what it can
+  // now, and then passes to looked() whether there may be more.
   bool due(std::uint64_t now) {
     if (at_ == 0) at_ = now + kPeriodNs;
     return now >= at_;

@@ -30,7 +30,7 @@ std::unique_ptr<IoScratch> make_io_scratch() noexcept {
 
 void use_io_scratch(std::unique_ptr<IoScratch> scratch) noexcept {
   if (at_exit.note(scratch.get()))
-    mpa::keep_spare_fpdu_buffers(true);  // if note() has failed, the buffers outlive the thread
+    mpa::keep_spare_fpdu_buffers(true);  // if note() fails, nothing frees the buffers when the thread ends
   detail::own_scratch = scratch.release();
 }
 

@@ -14,8 +14,8 @@ namespace uiw::provider {
 
 class Piggybacking {
  public:
-  // An acknowledgement waits for a post after this many acknowledgements in a row that were followed by a post before
-  // the next turn.
+  // An acknowledgement waits for a post if each of this many acknowledgements before it was followed by a post before
+  // the receiver's next turn (begin_turn()).
   static constexpr unsigned kInARow = 4;
 
   // The receiver is about to look at what has arrived. True if the previous turn offered an acknowledgement, which may
@@ -26,12 +26,13 @@ class Piggybacking {
     if (!nothing_posted_.load(std::memory_order_relaxed)) nothing_posted_ = true;
     return offered;
   }
-  // An acknowledgement is due, and may wait. True if the program is expected to post before it polls again.
+  // An acknowledgement is due, and may wait. Returns true if it is to wait, since the program is expected to post
+  // before it polls again.
   bool offer() {
     offered_ = true;
     return in_a_row_ >= kInARow;
   }
-  // Every post calls this, so it writes at most once a turn.
+  // Every post calls this function, which writes at most once a turn.
   void posted() {
     if (nothing_posted_.load(std::memory_order_relaxed)) nothing_posted_.store(false, std::memory_order_relaxed);
   }

@@ -23,7 +23,7 @@ void ProgressHelpers::call() {
       --skip_;
       return;
     }
-    // A thread that cannot get its buffers is not started: one that drives must have them.
+    // A thread that cannot get its buffers is not started, since it could not send and receive without them.
     std::unique_ptr<IoScratch> scratch = make_io_scratch();
     std::thread thread;
     bool made = scratch != nullptr;
@@ -63,11 +63,11 @@ void ProgressHelpers::run() {
   }
 }
 
-// Takes one event at a time, so that others find the rest. An event for "uiw-progress" stays in the set, where
-// that thread finds it once the helping thread sleeps.
+// Takes one event at a time, so that others find the rest. A wake-up for "uiw-progress" is not read: it stays in the
+// epoll set until that thread takes it.
 void ProgressHelpers::help() {
   constexpr int kPatienceMs = 1;
-  constexpr unsigned kMostInVain = 16;  // events in a row of queue pairs that other threads drive
+  constexpr unsigned kMostInVain = 16;  // events in a row for queue pairs that other threads serve
   EventTurns turns(find_);
   unsigned in_vain = 0;
   for (bool leaves = false; !leaves || turns.repeated() > 0;) {

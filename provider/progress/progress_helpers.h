@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Threads that help "uiw-progress" if it is too slow alone: for a passive target with many connections, on a machine
 // with processors to spare. Each thread starts when it is first called. It handles events of the same epoll set,
-// rings of peers and turns that are due, until there are none or the program polls. It sleeps until it is called again.
-// Thread-safe.
+// doorbells that peers have rung, and calls of request_turn(), until there are none or the program polls. Then it
+// sleeps until it is called again. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,31 +21,32 @@ namespace uiw::provider {
 
 class ProgressHelpers {
  public:
-  // What an event carries: the number of a queue pair; or kWakeTag: it is for "uiw-progress"; or kDoorbellTag: a peer
-  // has rung, for a queue pair that DrivenList knows; or kTurnTag: a turn of such a queue pair is due. No queue pair
-  // has the number 0.
+  // What the data of an epoll event means: the number of a queue pair; kWakeTag: the event is for "uiw-progress";
+  // kDoorbellTag: a peer has rung; kTurnTag: request_turn() was called. DrivenList::visit_rung() finds the queue pairs
+  // of the last two. No queue pair has the number 0.
   static constexpr std::uint64_t kWakeTag = 0, kDoorbellTag = std::uint64_t{1} << 41, kTurnTag = std::uint64_t{1} << 42;
   static constexpr bool is_queue_pair(std::uint64_t event) { return static_cast<std::uint32_t>(event) != 0; }
 
   // At most `most` threads. `sets`, from which they take events, `driven` and `activity` must remain live as long as
-  // this.
+  // this object.
   ProgressHelpers(unsigned most, const ChannelSets& sets, DrivenList& driven, FindDriven find, const Activity& activity)
       : most_(most), sets_(sets), driven_(driven), find_(find), activity_(activity) {}
   ~ProgressHelpers() { stop(); }
   ProgressHelpers(const ProgressHelpers&) = delete;
   ProgressHelpers& operator=(const ProgressHelpers&) = delete;
 
-  // Whether there may be any.
+  // Whether there may be any helping threads.
   bool allowed() const { return most_ > 0; }
-  // How many have been called and do not sleep yet.
+  // How many of the threads are helping: they have been called and do not sleep yet.
   unsigned helping() const { return helping_.load(std::memory_order_relaxed); }
-  // How many turns they have driven so far.
+  // How many turns (EventTurns) the helping threads have had so far.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
-  // Calls one more, if one is left. Only one thread may call this at a time. If the system refuses to start a thread,
-  // the next calls start none: 1, 2, 4 ... calls, up to kMostSkipped, doubled by each refusal in a row.
+  // Makes one more thread help, if fewer than `most` do. Only one thread may call this at a time. If the system refuses
+  // to start a thread, the next call starts none. After further refusals in a row, the next 2, 4, 8 ... calls start
+  // none, up to kMostSkipped calls.
   void call();
   static constexpr unsigned kMostSkipped = 4096;
-  // Ends them after their current turns.
+  // Ends the threads after their current turns, and waits until they have ended.
   void stop();
   // In the child of a fork, where these threads do not exist.
   void after_fork_in_child();
@@ -62,7 +63,7 @@ class ProgressHelpers {
   std::mutex mutex_;  // not a Mutex, since the condition variable needs a std::mutex
   std::condition_variable called_;
   std::vector<std::thread> threads_;
-  unsigned calls_ = 0;             // not taken by a thread yet
+  unsigned calls_ = 0;             // calls that no thread has taken yet
   unsigned skip_ = 0, pause_ = 1;  // calls that start no thread: now, and after the next refusal
   std::atomic<bool> stop_{false};
   std::atomic<unsigned> helping_{0};
@@ -70,7 +71,7 @@ class ProgressHelpers {
 };
 
 // The number of progress threads, "uiw-progress" and those that help, for `processors` and the setting `wanted` (0:
-// automatic). With fewer than four processors there is only the one, since the program needs the others.
+// automatic). With fewer than four processors there is only "uiw-progress", since the program needs the others.
 constexpr unsigned progress_threads(unsigned wanted, unsigned processors) {
   constexpr unsigned kMost = 8;
   if (wanted > 0) return wanted;

@@ -2,8 +2,8 @@
 // Decides when a stream sends something: now, or a little later together with what comes next. Every rule about that is
 // a function here.
 //
-// The caller says what has happened: the program has posted, polls, has polled in vain; octets have arrived; the
-// progress thread checks whether the program goes on. It gets a decision back, and carries it out. The scheduler sends
+// The caller says what has happened: the program has posted, polls, or has polled in vain; octets have arrived; or the
+// timer of the progress thread has expired. The caller gets a decision back, and carries it out. The scheduler sends
 // nothing, takes no lock, and knows no engine, queue pair or stream. Times are monotonic nanoseconds and come from the
 // caller. Reading the clock costs as much as a small post; so, if the time does not always matter, the caller passes a
 // function that reads the clock, which is called only if the decision depends on it.
@@ -26,7 +26,8 @@ namespace uiw::provider {
 
 class SendScheduler {
  public:
-  // When a probe goes out behind what is sent now.
+  // When to send a probe behind the work that is sent now. A probe is an RDMA Read of no octets, whose answer says that
+  // the work before it has been placed.
   using ProbePolicy = rdmap::PlacementTracker::ProbePolicy;
   // All that is due is sent now, with probes by this policy; empty: nothing is sent now.
   using Decision = std::optional<ProbePolicy>;
@@ -34,7 +35,7 @@ class SendScheduler {
   // Whether the program comes back soon by itself, to send what has been deferred.
   struct Program {
     bool awaits_event = false;  // it may block on a completion channel, and does not poll before it has the event
-    bool watched = false;       // the progress thread sees that it has stopped polling, and sends in its place
+    bool watched = false;       // the progress thread sees if the program stops polling, and then sends in its place
   };
 
   // ---- The policy for probes ----
@@ -43,25 +44,25 @@ class SendScheduler {
     const bool comes_back = driver == Driver::poll && !program.awaits_event && program.watched;
     return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
   }
-  // For a thread that posts, or sends what it has posted before. While a thread still has completions to take, it does
-  // not yet wait for those of its last posts.
+  // For a thread that posts, or sends what it has posted before. While completions are there for the thread to take,
+  // the thread does not yet wait for those of its last posts, so a stride of work may pass before the next probe.
   static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there) {
     const ProbePolicy policy = probe_policy(Driver::poll, program);
     return policy == ProbePolicy::if_none_due && completions_there ? ProbePolicy::by_stride : policy;
   }
-  // A stream that is about to end gets its answers as soon as it can.
+  // A stream that is about to end sends its probes at once, so that their answers come before the end.
   static constexpr ProbePolicy stream_probe_policy(ProbePolicy policy, bool running) {
     return running ? policy : ProbePolicy::at_once;
   }
 
-  // For a request that a thread has delegated to the sending thread: the delegating thread may not come back.
+  // The policy if a thread has delegated its request to the thread that is sending: the first thread may not come back.
   static constexpr ProbePolicy kDelegated = ProbePolicy::at_once;
 
   // ---- The program posts ----
   struct Post {
     unsigned requests = 0;
     std::size_t octets = 0;
-    std::uint64_t completions_taken = 0;  // that the program has taken from the send completion queue so far
+    std::uint64_t completions_taken = 0;  // how many the program has taken from the send completion queue so far
   };
   struct PostConditions {
     bool running = false;      // the stream is neither closing nor in error
@@ -78,13 +79,13 @@ class SendScheduler {
   };
   enum class PostDecision : std::uint8_t {
     defer,        // the posts wait, as earlier posts do
-    defer_first,  // the posts are the first that wait: the caller has the progress thread watch
+    defer_first,  // the first posts that wait: the caller calls Engine::watch_posts()
     send,
     send_in_burst,  // the posts are sent, and then the caller calls resume()
     send_and_look,  // as send_in_burst; and the calling thread looks at what has arrived from time to time
   };
-  // A program with this many requests queued, whose completions depend on the peer, polls soon. With fewer it may be
-  // waiting for the peer to write into its memory.
+  // A program with this many requests queued, whose completions depend on the peer, polls soon. A program with fewer
+  // may be waiting for the peer to write into its memory.
   static constexpr std::uint32_t kPollsSoon = 4;
 
   // `time()` returns a PostTime.
@@ -106,28 +107,28 @@ class SendScheduler {
     const bool sends = conditions.running && !conditions.socket_full;
     return sends && !conditions.queue_full && !conditions.awaits_event;
   }
-  // The call that posted returns to the program now: its time since the post does not count as a pause.
+  // The call that posted returns to the program now: the time that the call took does not count as a pause.
   void resume(std::uint64_t now) { coalescing_.resume(now); }
   std::uint64_t last_post() const { return coalescing_.last_post(); }
 
   // ---- Posts that wait ----
   bool posts_wait() const { return coalescing_.waiting(); }
-  std::uint64_t posts_wait_since() const { return coalescing_.since(); }  // of the oldest of them; 0 if none waits
-  // All that may be sent is being sent, by whichever rule.
+  std::uint64_t posts_wait_since() const { return coalescing_.since(); }  // when the oldest was posted; 0: none waits
+  // Called before all that may be sent is sent, whichever rule has decided that.
   void sending_all() { coalescing_.sent(); }
 
   // The program polls, or needs room in the send queue.
   Decision polled(ProbePolicy policy) const { return posts_wait() ? Decision(policy) : std::nullopt; }
   // The queue pair, or its stream, is about to end.
   Decision ending() const { return posts_wait() ? Decision(ProbePolicy::at_once) : std::nullopt; }
-  // A turn of a thread that drives: all that is due is sent. If an event finds posts that have waited for too long, the
-  // program has not come back for them.
+  // A thread sends for the stream, after a poll or an event: all that is due is sent. If posts have waited for too long
+  // when an event comes, the program has not come back for them.
   template <typename Clock>
   ProbePolicy turn(Driver driver, Program program, Clock clock) {
     if (driver != Driver::poll && posts_wait()) coalescing_.take_overdue(clock(), false);
     return probe_policy(driver, program);
   }
-  // The progress thread has ticked: the program posts and polls, but may be busy with other queue pairs than this.
+  // The timer of the progress thread has expired: the program posts and polls, but may be busy with other queue pairs.
   template <typename Clock>
   Decision ticked(bool socket_full, Clock clock) {
     if (socket_full || !coalescing_.take_overdue(clock(), true)) return std::nullopt;
@@ -141,13 +142,14 @@ class SendScheduler {
   static constexpr bool left_to_poster(std::uint64_t posts_wait_since, bool is_poster, Clock clock) {
     return posts_wait_since != 0 && !is_poster && clock() < posts_wait_since + kPosterNs;
   }
-  // Deferred sends of all queue pairs are sent once a look at the queue pairs has found no work, since then the program
-  // waits. As one queue pair may always have work, they are also sent after this many looks that found some.
+  // Deferred sends of all queue pairs are sent once a poll has found no work at any queue pair, since then the program
+  // waits. As one queue pair may always have work, they are also sent after this many polls that found some.
   static constexpr unsigned kBusyLooks = 16;
   static constexpr bool ends_deferral(bool found_work, unsigned busy_looks) {
     return !found_work || busy_looks >= kBusyLooks;
   }
-  // The decision for each queue pair once ends_deferral() is true. `deferred`: it has posts that wait, or a probe.
+  // The decision for each queue pair once ends_deferral() is true. `deferred`: the queue pair has posts that wait, or a
+  // probe.
   static constexpr Decision polled_in_vain(bool deferred, bool socket_full) {
     return deferred && !socket_full ? Decision(ProbePolicy::at_once) : std::nullopt;
   }
@@ -159,13 +161,13 @@ class SendScheduler {
     look_for_more_once,  // read once more, then send: the program has seen the message, and may be posting
   };
   struct AnswerConditions {
-    bool post_expected = false;  // as Piggybacking::offer() says
+    bool post_expected = false;  // the result of Piggybacking::offer()
     bool more_due = false;       // something else has to be sent, too
     bool socket_full = false;
     bool awaits_event = false;
     bool reads = false;  // the stream runs, and is not stalled for want of a receive
   };
-  // When the answer to a peer that only waits to learn that its work has been placed is sent.
+  // When to send the answer to a peer that is waiting only to learn that its work has been placed.
   static constexpr AnswerDecision answer(Driver driver, const AnswerConditions& conditions) {
     if (!conditions.post_expected || conditions.more_due || conditions.socket_full) return AnswerDecision::send;
     if (driver == Driver::poll) return AnswerDecision::wait_for_post;
@@ -183,7 +185,7 @@ class SendScheduler {
     bool deferred = false;
     bool ends = false;  // the stream is ending, and a thread is sending or the socket is full
   };
-  // Whether a turn of the sender follows that of the receiver. After a poll deferred sends are left to
+  // Whether a thread that has received for the stream also sends. After a poll deferred sends are left to
   // polled_in_vain(). After an event they are sent, since the next event may be a long time away.
   static constexpr bool sender_is_next(Driver driver, const TurnConditions& conditions) {
     const bool by_event = driver != Driver::poll && (conditions.deferred || conditions.ends);

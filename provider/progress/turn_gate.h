@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// TurnGate lets one thread drive a queue pair of which several progress threads get events at about the same time. The
-// others leave their event to it, and go on with other queue pairs instead of waiting for its locks.
+// TurnGate lets one thread at a time send and receive for a queue pair if several progress threads get events of it at
+// about the same time. The other threads leave their events to that thread, and go on with other queue pairs instead of
+// waiting for the locks of this one.
 #pragma once
 
 #include <atomic>
@@ -10,7 +11,8 @@ namespace uiw::provider {
 
 class TurnGate {
  public:
-  // True: the caller drives, and calls leave() afterwards. False: another thread drives, and drives once more.
+  // True: the caller calls progress(), and leave() afterwards. False: another thread does, and will call progress()
+  // once more.
   bool enter() {
     State state = state_.load(std::memory_order_relaxed);
     for (;;) {
@@ -21,11 +23,12 @@ class TurnGate {
       }
     }
   }
-  // False: the turn is over. True: events have come meanwhile, so the caller drives once more, and calls leave() again.
+  // False: the turn is over. True: events have come meanwhile, so the caller calls progress() once more, and leave()
+  // again.
   bool leave() {
     State state = State::driven;
     if (state_.compare_exchange_strong(state, State::free)) return false;
-    state_.exchange(State::driven);  // not a store, which would not read what enter() has written: see there
+    state_.exchange(State::driven);  // not a store, which would not read what enter() has written: see enter()
     return true;
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The threads of a program that wait for an event of a context, in a call that the library sees. A thread that waits
-// alone drives the sockets meanwhile, so that a message costs one wake-up. If several wait, each for an event of its
-// own, a message would wake all of them: so each drives only for its own channel (ChannelSets), and "uiw-progress"
-// drives the rest.
+// alone also sends and receives for the context ("drives"), so that a message costs one wake-up. If several wait, each
+// for an event of its own, a message would wake all of them: so each drives only for its own channel (ChannelSets), and
+// "uiw-progress" drives the rest.
 //
 // Any thread may call any function. Times are monotonic nanoseconds (clock.h).
 #pragma once
@@ -18,12 +18,13 @@ class Waiters {
  public:
   // A program that does not wait again within this time after its event is busy with something else.
   static constexpr std::uint64_t kBetweenNs = 250'000;
-  // After several have waited at a time, one that waits alone does not drive before this time has passed.
+  // After several threads have waited at the same time, a thread that waits alone does not send and receive before this
+  // time is over.
   static constexpr std::uint64_t kCrowdNs = 10'000'000;
   static constexpr unsigned kFew = 2;
 
-  // The calling thread begins to wait. True: it drives alone until it calls leave(). False: other threads wait,
-  // too, and the caller sees to it that "uiw-progress" drives.
+  // The calling thread begins to wait. True: until leave() it sends and receives for the whole context. False: other
+  // threads wait, too, and the caller makes sure that "uiw-progress" sends and receives.
   bool enter(std::uint64_t now) {
     if (driven_here()) return true;  // a signal handler has left the earlier wait by longjmp()
     if (!are_several(now) && !driving_.exchange(true)) {
@@ -43,20 +44,20 @@ class Waiters {
       sleeping_.fetch_sub(1);
     }
   }
-  // Whether a waiting thread drives now, or did so a moment ago and is expected to do so again.
+  // Whether a waiting thread sends and receives now, or did so a moment ago and is expected to do so again.
   bool drive(std::uint64_t now) const {
     if (sleeping_.load() > 0) return false;
     return driving_.load() || now < left_.load(std::memory_order_relaxed) + kBetweenNs;
   }
 
-  // Whether so few wait at a time that each may wait busily (BusyWait), which takes a processor each.
+  // Whether so few threads wait that each may wait busily (BusyWait), which takes a processor for each of them.
   bool are_few() const { return sleeping_.load(std::memory_order_relaxed) <= kFew; }
-  // Whether several threads wait, or have just done so and will again.
+  // Whether several threads wait, or did so a moment ago and will probably do so again.
   bool are_several(std::uint64_t now) const {
     return sleeping_.load() > 0 || now < crowded_until_.load(std::memory_order_relaxed);
   }
 
-  // Whether the calling thread is the one that waits and drives.
+  // Whether the calling thread is the one that waits, and sends and receives meanwhile.
   bool driven_here() const {
     return driving_.load(std::memory_order_relaxed) &&
            pthread_equal(driver_.load(std::memory_order_relaxed), pthread_self()) != 0;
@@ -67,7 +68,7 @@ class Waiters {
 
  private:
   std::atomic<bool> driving_{false};
-  std::atomic<pthread_t> driver_{};  // while `driving_`
+  std::atomic<pthread_t> driver_{};  // valid while `driving_`
   std::atomic<unsigned> sleeping_{0};
   std::atomic<std::uint64_t> left_{0}, crowded_until_{0};
 };

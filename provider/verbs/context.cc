@@ -72,8 +72,8 @@ Context::~Context() { close(); }
 void Context::close() {
   listed_.leave();
   unregister_context(this);
-  // In several rounds, since there may be no memory for a list of all of them. Queue pairs that have been stopped are
-  // not found again.
+  // Stops at most 64 queue pairs at a time, since there may be no memory for a list of all of them. Queue pairs that
+  // have been stopped are not found again.
   struct {
     const Context* context;
     std::array<QueuePair*, 64> qps;
@@ -120,13 +120,14 @@ void Context::report_port(ibv_event_type type) {
   report(event);
 }
 
-// While the parent of a fork lives, the parent reports these events. A child does not take over the pipe only for that.
+// In the child of a fork the pipe of async events still belongs to the parent, which reports these events as long as it
+// lives. A child does not take over the pipe only to report them.
 void Context::heard(const InterfaceNews& news) {
   using Kind = InterfaceNews::Kind;
   if (!async_->is_own()) return;
   if (news.kind == Kind::removed) return report_port(IBV_EVENT_DEVICE_FATAL);
   if (news.kind == Kind::link) return heard_link(news.active);
-  // The table is updated before the event is reported, since the program then reads it.
+  // The GID table is updated before the event is reported, since the program reads the table after the event.
   const std::optional<DeviceInfo> now = look();
   if (news.kind == Kind::missed) {
     if (!now) return;
@@ -139,13 +140,13 @@ void Context::heard(const InterfaceNews& news) {
   heard_addresses(std::move(present));
 }
 
-// Reports that the link came up or went down, as drivers do: siw_netdev_event(), rxe_notify().
+// Reports that the link came up or went down, as the kernel's drivers do: siw_netdev_event(), rxe_notify().
 void Context::heard_link(bool active) {
   if (std::exchange(told_active_, active) != active) report_port(active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 
-// In the RoCE view, reports one event for each GID that has come or gone, as the kernel does (core/cache.c). iWARP
-// adapters have no such table.
+// A RoCE device reports one event for each GID that has come or gone, as the kernel does (core/cache.c). For iWARP
+// adapters the kernel manages no such table.
 void Context::heard_addresses(std::vector<Gid> present) {
   const auto missing_in = [](const std::vector<Gid>& some, const std::vector<Gid>& others) {
     return std::count_if(some.begin(), some.end(),
@@ -164,7 +165,7 @@ std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv
     if (!async) return nullptr;
     log_event(LogLevel::info, "device %s is opened: interface %s, %s view, version %s", device.name.c_str(),
               device.interface.c_str(), device.transport == Transport::roce ? "RoCE" : "iWARP", kVersion);
-    const int read_end = async->read_fd();  // the program's, once it has a context
+    const int read_end = async->read_fd();  // closed here if no Context can be created
     try {
       std::shared_ptr<Context> opened(new Context(std::move(device), std::move(async), handle));
       publish_inventory();
@@ -210,8 +211,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_rd_atom = kMaxReadDepth;
   a.max_res_rd_atom = kMaxReadDepth * 1024;
   a.max_qp_init_rd_atom = kMaxReadDepth;
-  // Atomic operations are atomic against the processors of this host, too (GLOB). But RoCE adapters do not report that,
-  // and their programs expect HCA.
+  // Atomic operations here are also atomic with respect to the processors of this host (IBV_ATOMIC_GLOB). But RoCE
+  // adapters do not report that, and programs for RoCE expect IBV_ATOMIC_HCA.
   a.atomic_cap = device_.transport == Transport::roce ? IBV_ATOMIC_HCA : IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;
   if (device_.transport == Transport::roce) {
@@ -230,7 +231,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   attributes.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                                        IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-  // As adapters report it for UD, though receives of these queue pairs may use such memory here, too.
+  // For UD, adapters report on-demand paging only for Sends. Here receives of UD queue pairs may use such memory, too.
   if (device_.transport == Transport::roce) attributes.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
   attributes.max_dm_size = kMaxDmSize;
 }
@@ -254,7 +255,7 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) {
     attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attributes.flags = IBV_QPF_GRH_REQUIRED;
   }
-  // The fastest combination of lane width and rate that does not exceed the speed; 2500 Mb/s if all do.
+  // The fastest combination of lane width and rate that does not exceed the speed; 2500 Mb/s if all of them exceed it.
   const unsigned speed = speed_mbps();
   struct Rate {
     unsigned mbps;
@@ -273,7 +274,7 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) {
 bool Context::report(const ibv_async_event& event) {
   ib_uverbs_async_event_desc descriptor{};
   descriptor.event_type = event.event_type;
-  // Each event names one object. All members of the union are pointers except for the port number.
+  // Each event names one object, in the union `event.element`. Its members are pointers, except for the port number.
   const bool port = event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE;
   descriptor.element =
       port ? static_cast<std::uint64_t>(event.element.port_num) : reinterpret_cast<std::uintptr_t>(event.element.qp);

@@ -20,8 +20,8 @@ std::shared_ptr<Object> find(DeviceFile file, std::uint32_t handle) {
   std::shared_ptr<Object> found;
   if (file == kNoDeviceFile) return found;
   Listed<Object>::for_each([&](const Object& object) {
-    // The list has const objects; a caller that knows the handle may use the object as its owner does. An object whose
-    // last owner is releasing it is not found any more.
+    // The list gives const references, but the caller may use the object as its owner does. For an object whose last
+    // owner is just releasing it, lock() returns null.
     if (object.listed_number() == handle && file_of(object) == file)
       found = std::const_pointer_cast<Object>(object.weak_from_this().lock());
   });

@@ -32,7 +32,7 @@ ino_t pipe_of(int fd) {
   return ::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) ? status.st_ino : 0;
 }
 
-// All pipes, and the lock over the list, which comes before those of the pipes.
+// The list of all pipes, and its lock, which is taken before the locks of the pipes.
 constinit TableMutex g_list;
 constinit EventPipe* g_first UIW_GUARDED_BY(g_list) = nullptr;
 
@@ -44,7 +44,7 @@ ssize_t EventPipe::read_without_waiting(int fd, void* to, std::size_t size) noex
   do {
     n = ::syscall(SYS_vmsplice, fd, &vector, 1, SPLICE_F_NONBLOCK);  // for reading from a pipe, vmsplice copies
   } while (n < 0 && errno == EINTR);
-  // Some sandboxes do not allow vmsplice; since Linux 6.4 preadv2 supports this flag for pipes.
+  // Some sandboxes do not allow vmsplice; since Linux 6.4 preadv2 supports RWF_NOWAIT for pipes.
   if (n < 0 && errno != EAGAIN) n = ::syscall(SYS_preadv2, fd, &vector, 1, -1L, -1L, RWF_NOWAIT);
   return n;
 }
@@ -195,7 +195,7 @@ void EventPipe::unlink(Line::iterator event) {
   }
 }
 
-// If several events of one object wait, the next one goes to the end of the line: events of all objects take turns.
+// If an object has more than one event waiting, its next event goes to the end of the line: the objects take turns.
 void EventPipe::send_waiting() {
   if (const Owner whose = owner(); whose != Owner::self) {
     waiting_.store(!line_->empty(), std::memory_order_relaxed);

@@ -6,11 +6,11 @@
 // keeps a duplicate of the program's read end. So a write never fails with SIGPIPE, and events can be taken back
 // without using the program's descriptor. Thread-safe.
 //
-// A thread that waits for events and drives meanwhile causes most of them itself. Such an event need not go through the
-// pipe: it is kept in memory for the thread.
+// A thread that waits for events and meanwhile receives for the queue pairs itself (Engine::wait) causes most of these
+// events. Such an event need not go through the pipe: it is kept in memory for the thread.
 //
 // Parent and child of a fork share the pipe. It is the parent's as long as the parent lives: events of the child wait
-// until the pipe is the child's (process/inheritance.h). If it never becomes the child's, they are lost.
+// until the pipe is the child's (process/inheritance.h). If the pipe never becomes the child's, these events are lost.
 #pragma once
 
 #include <pthread.h>
@@ -35,8 +35,9 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
  public:
   static constexpr std::size_t kMaxEvent = 16;
 
-  // The slot in which events of one object wait. They are all equal, so a slot stores one event and a count. It is made
-  // together with the object, so that waiting needs no memory. It must remain live until leave() has returned.
+  // The slot in which the events of one object, a completion queue for example, wait for room in the pipe. The events
+  // of an object are all equal, so a slot stores one event and a count. The slot is made together with the object, so
+  // that waiting needs no memory, and must remain live until leave() has returned.
   class Slot {
    public:
     Slot();
@@ -61,17 +62,18 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   // The number of octets, or -1 with errno. No cancellation point.
   static ssize_t read_without_waiting(int fd, void* to, std::size_t size) noexcept;
 
-  // Writes the event, or lets it wait in its slot; it is never lost and needs no memory. The owner of the slot calls
-  // leave() before the slot is destroyed.
+  // Writes the event, or lets it wait in its slot, which needs no memory. The event is lost only if the pipe belongs to
+  // another process for good. The owner of the slot calls leave() before the slot is destroyed.
   void write(const void* event, std::size_t size, Slot& slot) noexcept;
   void leave(Slot& slot) noexcept;
-  // For events without a slot. False if the pipe is full and there is no memory; then the event is lost.
+  // For events without a slot. False if the event is lost: the pipe is full and there is no memory, or the pipe belongs
+  // to another process for good.
   bool write(const void* event, std::size_t size) noexcept;
 
-  // The first event of this size that the calling thread writes before it calls take_kept() is kept for it, unless
-  // another thread is between these two calls.
+  // The first event of this size that the calling thread writes before it calls take_kept() is kept in memory for this
+  // thread, unless another thread is between these two calls.
   void keep_for_caller(std::size_t size) noexcept;
-  // True if an event was kept; it is copied to `to`. If that is not accessible, the event goes to the pipe.
+  // True if an event was kept; it is copied to `to`. If `to` is not accessible, false, and the event goes to the pipe.
   bool take_kept(void* to) noexcept;
 
   // Writes waiting events as far as the pipe has room. Costs one load if none wait.
@@ -89,9 +91,9 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   static void lock_for_fork();
   static void unlock_after_fork();
   static void inherit_in_child();
-  // Whether the pipe is this process's: made by it, or inherited already.
+  // Whether the pipe belongs to this process, which has created it or has already inherited it.
   bool is_own() const { return generation_.load(std::memory_order_relaxed) == fork_generation(); }
-  // Whether there is a pipe that a child would inherit. Called with the locks held.
+  // Whether there is a pipe that a child would inherit. Called between lock_for_fork() and unlock_after_fork().
   static bool any();
 
  private:
@@ -99,7 +101,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
     std::array<std::byte, kMaxEvent> octets;
     std::size_t size = 0;
     unsigned times = 0;
-    Line* home = nullptr;  // the slot that the node returns to; null if it is freed after the write
+    Line* home = nullptr;  // the list of the slot to which the node returns; null: it is freed after the write
   };
 
   EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t capacity);

@@ -15,8 +15,8 @@ namespace uiw::provider {
 
 namespace {
 
-// Runs the function on "uiw-cm", after the caller has released its locks. Without memory or that thread the fault does
-// not happen.
+// Runs the function on the thread "uiw-cm", which can take locks that the caller holds now. If there is no memory, or
+// no such thread, the fault does not happen.
 template <typename Function>
 void later(Function function) noexcept {
   try {
@@ -52,7 +52,7 @@ void report_to(Context& context, ibv_event_type type) {
   });
 }
 
-// Called on the thread "uiw-cm".
+// Carries out a fault that a signal has triggered, on all queue pairs or all devices. Called on the thread "uiw-cm".
 void act_everywhere(const FaultRule& rule) {
   const auto type = static_cast<ibv_event_type>(rule.value);
   if (rule.kind == FaultKind::event && !is_of_queue_pair(type)) {

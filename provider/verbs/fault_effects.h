@@ -11,13 +11,14 @@ namespace uiw::provider {
 
 struct QpIdentity;
 
-// To be called before a device is opened. 0 or an errno.
+// Starts fault injection if the user has asked for it (Faults::begin). Called before a device is opened. 0 or an errno.
 UIW_API int begin_faults();
 
-// The status that is reported for work that has completed with `status`. If a fault of completions is due, this is the
-// fault's status: another thread moves the queue pair to the error state, and `failed`, which belongs to the queue, is
-// set. Until that state is reached, all later work completes as flushed. Also carries out a lost connection or an event
-// that is due. Called with the lock of the queue held.
+// The status that is reported for work that has completed with `status`. If an injected fault hits this completion
+// (Faults::due), the fault's status is returned, `failed` is set, and another thread moves the queue pair to ERR; while
+// `failed` is set, all later work completes as flushed. `failed` belongs to the work queue that `queue` names. If a
+// fault that loses the connection or reports an async event is due, that is carried out, too. Called with the lock of
+// the work queue held.
 ibv_wc_status status_with_faults(Faults& faults, FaultKind queue, QpIdentity& qp, ibv_wc_status status, bool& failed);
 
 }  // namespace uiw::provider

@@ -41,11 +41,12 @@ Contexts& contexts() {
 }
 
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
-// The hooks of the fork in progress; there is one fork at a time.
+// The hooks of the fork in progress. A second fork waits for the locks that before_fork() takes.
 const ForkHooks* hooks = nullptr;
 bool leaves = false;  // whether the layers above have something that a child could inherit
 
-// The lists of listed.h as types, for for_listed(). For the locks see before_fork().
+// The list of all objects of a class (listed.h) as a type, so that for_listed() can pass it to a function.
+// before_fork() says why the thread safety analysis is off.
 template <typename Object>
 struct ListOf {
   static void lock_for_fork() UIW_NO_THREAD_SAFETY_ANALYSIS { Listed<Object>::lock_for_fork(); }
@@ -61,8 +62,8 @@ void for_listed(Function function) {
   function(ListOf<Srq>());
 }
 
-// Takes the locks in the order in which threads nest them. The analysis cannot follow how many they are, nor that
-// another function releases them.
+// Takes the locks in the order in which threads nest them. The thread safety analysis cannot follow that the number of
+// locks varies, and that another function releases them.
 void before_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
   hooks = outer_hooks.load();
   leaves = hooks != nullptr && hooks->before();
@@ -121,8 +122,8 @@ void in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   if (hooks != nullptr) hooks->in_child();
 }
 
-// Runs when the library is loaded, and so creates everything that the locks guard. Otherwise a child could wait for
-// ever for a static variable of a function that another thread was just creating.
+// Runs when the library is loaded, and so creates all static variables that hold these locks. Otherwise another thread
+// could be creating such a variable during a fork, and the child would wait for it for ever.
 [[maybe_unused]] const bool prepared = [] {
   before_fork();
   in_parent();

@@ -15,7 +15,7 @@ std::uint32_t device_of(Inventory& inventory, const Context& context) {
   return inventory.index_of_device(context.device().name);
 }
 
-// Locks of queue pairs are never taken under that of a list.
+// No lock of a queue pair is taken while the lock of a list (Listed) is held.
 void show_objects(Inventory& inventory) {
   Listed<Context>::for_each([&](const Context& context) {
     inventory.contexts.push_back({device_of(inventory, context), context.listed_number()});

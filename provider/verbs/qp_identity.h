@@ -24,7 +24,7 @@ struct QpIdentity {
   Pd& pd;
   Cq& send_cq;
   Cq& receive_cq;
-  ibv_qp* const handle;  // events carry it
+  ibv_qp* const handle;  // the program's; async events carry it
   const ibv_qp_type type;
   std::uint32_t number = 0;  // 0 if all numbers were taken
 

@@ -34,9 +34,9 @@ class QueuePair : public Numbered {
  public:
   ~QueuePair() override;
   // A queue pair of the type that `attributes` name; fills in the granted values. Null with errno: EINVAL for values
-  // beyond the device's, EOPNOTSUPP for a type that it does not offer, ENOMEM, EMFILE. `handle` is the program's
-  // ibv_qp, which events carry. With `srq` it has no receive queue of its own. Context, domain, queues and
-  // `srq` must remain live as long as the queue pair.
+  // beyond the device's, EOPNOTSUPP for a type that the device does not offer, ENOMEM, EMFILE. `handle` is the
+  // program's ibv_qp, which events carry. With `srq` the queue pair has no receive queue of its own. Context, domain,
+  // queues and `srq` must remain live as long as the queue pair.
   UIW_API static std::unique_ptr<QueuePair> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
                                                    ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq);
 
@@ -48,16 +48,19 @@ class QueuePair : public Numbered {
   // The number of async events about this queue pair that were written to the context's pipe.
   unsigned events_reported() { return qp_.events_reported.load(); }
 
-  // The first half of destruction: from here on the queue pair is not found or driven, nothing is received into the
-  // program's memory, and no event about it is reported. Work that is not complete gets no completion.
+  // The first half of destruction: from here on the queue pair cannot be found by its number, no thread sends or
+  // receives for it or places anything into the program's memory, and no event about it is reported. Work that is not
+  // complete gets no completion.
   virtual void stop() = 0;
-  // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
-  // affect neither the connection nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()
-  // releases the domain and the queues; the memory of the copy may be inconsistent and is left as it is.
+  // True if a parent process created the queue pair. Such a queue pair stays the parent's: calls on the copy in this
+  // process affect neither the connection nor the peer, and modify() fails with EIO. Instead of destruction,
+  // leave_to_parent() releases the domain and the queues; the memory of the copy may be inconsistent and is left as it
+  // is.
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 
-  // As the manual pages say: they return 0 or an errno, and store the first bad request in `bad`.
+  // As the manual pages of ibv_modify_qp, ibv_query_qp, ibv_post_recv and ibv_post_send say. The result is 0 or an
+  // errno; the first bad request is stored in `bad`.
   virtual int modify(const ibv_qp_attr& attributes, int mask) = 0;
   virtual void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) = 0;
   virtual int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) = 0;
@@ -65,13 +68,13 @@ class QueuePair : public Numbered {
   // ibv_bind_mw: 0 or an errno. On success `mw` has its new rkey.
   virtual int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) = 0;
   // ibv_wr_start ... ibv_wr_complete or ibv_wr_abort. Other threads that post to this queue pair wait for the end of
-  // the batch. No lock is held in between, so the program may do anything. end_batch() returns EINVAL if the same
-  // thread had a batch open already.
+  // the batch. No lock is held while the batch is open, so the program may do anything. end_batch() returns EINVAL if
+  // the same thread had a batch open already.
   virtual void begin_batch() = 0;
   virtual void add(const ibv_send_wr& request) = 0;
   // ibv_wr_set_ud_addr, for the request that was added last.
   virtual void address_last(const ibv_ah* /*handle*/, std::uint32_t /*number*/, std::uint32_t /*qkey*/) {}
-  virtual int end_batch() = 0;  // 0, or an errno if nothing of the batch is posted
+  virtual int end_batch() = 0;  // 0; or an errno, and nothing of the batch is posted
   virtual void abort_batch() = 0;
   // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams support these calls.
   virtual int attach_group(const Gid&) { return EINVAL; }
@@ -79,8 +82,8 @@ class QueuePair : public Numbered {
   // Whether the queue pair is attached to a group, and therefore cannot be destroyed.
   virtual bool is_attached() const { return false; }
 
-  // Fills in what the inventory shows of the queue pair, except for its number and device, and adds to `traffic` what
-  // its connection has sent and received. Takes the sender's lock.
+  // Fills in what programs such as `rdma resource` show of the queue pair, except for its number and device, and adds
+  // to `traffic` what its connection has sent and received. Takes the sender's lock.
   virtual void show(ShownQp& shown, PortCounts& traffic) = 0;
 
   // To be called when a completion queue of this queue pair has overrun.
@@ -93,7 +96,8 @@ class QueuePair : public Numbered {
 
   QueuePair(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
             Srq* srq);
-  // The last step of creation: from here on the queue pair can be found. False with errno if all numbers are taken.
+  // The last step of creation: from here on the queue pair can be found. False with errno if no number is free or there
+  // is no memory.
   bool take_number();
   rdmap::SendQueue& sends() { return queues_.sends(); }
   const rdmap::SendQueue& sends() const { return queues_.sends(); }

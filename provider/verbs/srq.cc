@@ -25,7 +25,7 @@ std::uint32_t next_number() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// Drives a queue pair to which a receive has been promised.
+// Lets a queue pair go on receiving, since a receive has been promised to it.
 void go_on(std::uint32_t qp_number) {
   const ReadSection section;
   if (Qp* qp = find_qp(qp_number)) qp->progress(Qp::Driver::event);
@@ -34,8 +34,8 @@ void go_on(std::uint32_t qp_number) {
 }  // namespace
 
 // Wakes queue pairs from a thread that holds no locks, since the locks of one queue pair must not be taken while those
-// of another are held. It is allocated when the queue is made: if that failed later, a queue pair that has been
-// promised a receive would sleep on.
+// of another are held. The Waker is allocated when the queue is made: if an allocation failed later, a queue pair that
+// has been promised a receive would never go on.
 class Srq::Waker final : public CmLoop::Task {
  public:
   explicit Waker(Srq& srq) : srq_(&srq) {}
@@ -103,7 +103,7 @@ int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   return error;
 }
 
-// Promises free receives to queue pairs in line. Returns the number of queue pairs to wake.
+// Promises free receives to the queue pairs that wait for one, in order. Returns the number of queue pairs to wake.
 std::size_t Srq::promise() {
   std::size_t count = 0;
   for (; !waiting_.empty() && available() > 0; ++count) {
@@ -116,7 +116,8 @@ std::size_t Srq::promise() {
   return count;
 }
 
-// Wakes the queue pairs in order; each takes its receive and goes on as long as it finds more.
+// Wakes the first `count` queue pairs in order. Each takes its receive, and goes on receiving as long as it finds more
+// receives.
 void Srq::wake(std::size_t count) {
   std::array<std::uint32_t, 16> numbers;
   while (count > 0) {
@@ -127,7 +128,7 @@ void Srq::wake(std::size_t count) {
         numbers[found] = take_first_to_wake();
       }
     }
-    if (found == 0) return;  // they have found the promise by themselves
+    if (found == 0) return;  // the queue pairs have found the promise by themselves
     for (std::size_t i = 0; i < found; ++i) go_on(numbers[i]);
     count -= found;
   }
@@ -147,8 +148,8 @@ bool Srq::next_to_wake(std::uint32_t& qp_number) {
   return true;
 }
 
-// Verbs draft section 6.3.8: the event comes once, when fewer receives than the limit are left. A queue pair that finds
-// the queue empty triggers it, too.
+// Verbs draft section 6.3.8: the limit event comes once, when fewer receives than the limit are left. A queue pair that
+// finds the queue empty triggers the event, too.
 bool Srq::limit_passed() {
   if (limit_ == 0 || available() >= limit_) return false;
   limit_ = 0;
@@ -192,8 +193,8 @@ int Srq::modify(const ibv_srq_attr& attributes, int mask) {
       queue_.swap(resized);
     }
     limit_ = limit;
-    // A queue pair in line has found the queue empty before the limit was armed: a program that posts only after the
-    // event must get the event now.
+    // A queue pair that waits for a receive has found the queue empty before the limit was armed. A program that posts
+    // only after the event must get the event now.
     passed = !waiting_.empty() && limit_passed();
   }
   if (passed) report_limit();
@@ -246,7 +247,8 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
         --srq_.promised_;
         if (position_ != Position::none) move_to(Position::none);
       }
-      // Copied, since the poster may use the slot again at once: the receive is this queue pair's now (section 6.3.5).
+      // The elements are copied, since the poster may use the slot again at once: the receive is this queue pair's now
+      // (Verbs draft section 6.3.5).
       rdmap::ReceiveQueue& queue = *srq_.queue_;
       const std::span<const rdmap::Sge> sges = queue.front_sges();
       std::copy(sges.begin(), sges.end(), sges_.get());

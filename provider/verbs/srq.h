@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Shared receive queues (Verbs draft section 6.3): many queue pairs take their receives from one queue.
 //
-// A queue pair that finds no receive waits in line, and its stream pauses (Verbs draft section 13.2). Receives that are
-// posted meanwhile are promised to the queue pairs in line, one each, in order. No other queue pair takes a promised
-// receive, and a queue pair that needs another one goes to the end of the line. So no queue pair starves, however busy
-// the others are.
+// A queue pair that finds no free receive waits in line, and its stream is not read (Verbs draft section 13.2).
+// Receives that are posted later are promised to the queue pairs in line, one each, in order. No other queue pair takes
+// a promised receive, and a queue pair that needs another receive goes to the end of the line. So no queue pair
+// starves, however busy the others are.
 //
 // Thread-safe. The queue's lock may be taken while locks of a queue pair are held, and not the other way round. An Srq
 // must remain live as long as queue pairs use it.
@@ -31,8 +31,8 @@ class SrqUser;
 
 class Srq {
  public:
-  // Fills in the granted sizes; `srq_limit` is used only if `arm`. Null with errno: EINVAL for sizes or a limit out of
-  // range. Throws std::bad_alloc. `handle` is the program's ibv_srq, which events carry.
+  // Writes the granted sizes to `attributes`, whose `srq_limit` is used only if `arm` is true. Null with errno: EINVAL
+  // for sizes or a limit out of range. Throws std::bad_alloc. `handle` is the program's ibv_srq, which events carry.
   UIW_API static std::unique_ptr<Srq> create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle);
   UIW_API ~Srq();
 
@@ -45,7 +45,8 @@ class Srq {
   UIW_API int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM if there is no memory for the new size
   UIW_API void query(ibv_srq_attr& attributes);
 
-  // As the functions of QueuePair with these names.
+  // True if a parent process created the queue. Then leave_to_parent() is called instead of the destructor: it releases
+  // the protection domain, and leaves the memory of the queue as it is.
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 
@@ -53,7 +54,7 @@ class Srq {
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
   // The number of queue pairs in line.
   std::size_t waiting();
-  // Removes the events about this queue that the program has not read, and returns how many it has read.
+  // Removes the events about this queue that the program has not read, and returns how many the program has read.
   UIW_API unsigned withdraw_events();
 
  private:
@@ -96,22 +97,22 @@ class Srq {
 class SrqUser {
  public:
   explicit SrqUser(Srq& srq);
-  ~SrqUser();  // called when the queue pair cannot be found any more
+  ~SrqUser();  // called when look-ups by number no longer find the queue pair
   SrqUser(const SrqUser&) = delete;
   SrqUser& operator=(const SrqUser&) = delete;
 
-  // For the child of a fork (Qp::leave_to_parent()).
+  // Called instead of the destructor in the child of a fork, for a queue pair of the parent (Qp::leave_to_parent()).
   void leave_to_parent() { srq_.users_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // The queue pair whose progress() is called when a receive has been promised.
+  // Sets the number of the queue pair whose progress() is called when a receive has been promised to it.
   void set_qp_number(std::uint32_t number) { qp_number_ = number; }
 
   // The functions below are called with the receiver's lock of the queue pair held.
 
-  // Takes a receive off the queue; its elements stay valid until the next one is taken. If there is none, returns false
-  // and puts the queue pair in line.
+  // Takes a receive off the queue; its scatter elements stay valid until the next receive is taken. If there is no free
+  // receive, returns false and puts the queue pair in line.
   bool take(rdmap::ReceiveBuffer& buffer);
-  // Whether a receive is promised to this queue pair, which had none before.
+  // Whether a receive has been promised to this queue pair since take() returned false.
   bool promised() const { return promised_.load(std::memory_order_acquire); }
   // Leaves the line: the queue pair needs no receive any more. A promised receive goes to the next in line.
   void leave();
@@ -122,7 +123,7 @@ class SrqUser {
   friend class Srq;
   enum class Position : std::uint8_t { none, waiting, to_wake };
 
-  // Moves the queue pair between the lines; allocates nothing.
+  // Moves `node_` to the list that stands for `position`. Allocates nothing.
   void move_to(Position position) UIW_REQUIRES(srq_.mutex_);
 
   Srq& srq_;

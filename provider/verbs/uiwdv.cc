@@ -36,7 +36,7 @@ rnic::Qp* ours(const ibv_qp* handle) {
   return qp != nullptr && qp->handle() == handle ? qp : nullptr;
 }
 
-// False if the object does not belong to uiw.
+// Calls the function with the Context behind the handle. False if the handle belongs to another device.
 template <typename Function>
 bool with(const ibv_context* handle, Function function) {
   bool found = false;
@@ -51,8 +51,8 @@ bool is_ours(const ibv_context* handle) {
   return with(handle, [](rnic::Context&) {});
 }
 
-// Copies as much as the program's version of the struct has room for; members that this version does not know become
-// zero.
+// Copies as many octets as the program's version of the struct has; `size` is its size. Members that only the program's
+// version has become zero.
 template <typename Attributes>
 int hand_out(const Attributes& all, Attributes* to, std::size_t size) {
   static_assert(std::is_trivially_copyable_v<Attributes>);
@@ -113,7 +113,7 @@ int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   return hand_out(all, attributes, size);
 }
 
-// The plugin begins the request as for the most similar call of ibverbs; then what that call cannot express is added.
+// Each of these functions begins a request by the most similar call of ibverbs, and adds what that call cannot express.
 
 int uiwdv_wr_masked_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr, std::uint64_t add,
                               std::uint64_t boundary_mask) {
@@ -143,7 +143,8 @@ int uiwdv_wr_imm8(ibv_qp_ex* qp, const std::uint8_t imm[UIWDV_IMM_SIZE]) {
   return 0;
 }
 
-// The first four octets are in imm_data of a completion, the others in src_qp, which ibverbs uses for datagrams only.
+// A completion has the first four octets of the immediate data in imm_data, and the others in src_qp, which ibverbs
+// uses for datagrams only.
 
 int uiwdv_wc_imm8(ibv_cq* cq, const ibv_wc* wc, std::uint8_t imm[UIWDV_IMM_SIZE]) {
   if (!is_ours(cq->context)) return EOPNOTSUPP;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Builds the headers and payload of what is sent next.
+// Builds the next segment to be sent: its headers, and the list of memory that has its payload.
 #include "rdmap/transmit/transmitter.h"
 
 #include "rdmap/atomic.h"
@@ -27,7 +27,7 @@ void Transmitter::set_mulpdu(std::size_t mulpdu) {
   segment_payload_ = payload_of(ddp::kUntaggedHeaderSize, ~0U);
 }
 
-// The payload of the next segment of a message of which `left` octets are left.
+// The payload size of the next segment. `header`: size of its DDP header; `left`: octets of the message still to send.
 std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) const {
   std::size_t most = mulpdu_ - header;
   if (left <= most) return left;
@@ -146,7 +146,8 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
       build_untagged(segment, send_opcode(work), kSendQueue, at.send_msn, send_word(work), at.offset, left);
       break;
     case WorkKind::write: {
-      // A consumer's STag for a Write of no octets must not look like one of uiw's own.
+      // A Write of no octets from the program must not look like a message of uiw's own (is_own()), so its STag may
+      // become 0.
       const Stag target = work.length == 0 && is_own(work.remote_stag) ? Stag{0} : work.remote_stag;
       build_tagged(segment, Opcode::write, target, work.remote_offset + at.offset, left);
       break;
@@ -170,7 +171,7 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
   }
 }
 
-// Finds the payload of the segment. If it is in too many small memory segments, the FPDU ends early.
+// Finds the payload of the segment. If the payload is in too many memory segments, the FPDU gets only a part of it.
 std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (at.source == Cursor::Source::response) {

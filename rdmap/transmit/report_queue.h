@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What this end has to tell a peer that is uiw: its hello, and progress reports, which say how much of the peer's work
-// has been placed. Called with the sender's lock held.
+// Messages of uiw's own that wait to be sent to a peer that is uiw, too: the hello, which says that this end is uiw,
+// the request for progress reports, and progress reports, which say how much of the peer's work has been placed
+// (rdmap_format.h). Called with the sender's lock held.
 #pragma once
 
 #include <array>
@@ -17,10 +18,10 @@ class ReportQueue {
     Progress progress;
   };
 
-  // Reports are numbered from 0. A report stays until TCP has accepted it, as it may have to be built again.
+  // Reports are numbered from 0. A report stays until TCP has accepted it, since it may have to be built again.
   std::uint32_t end() const { return end_; }
   const Report& at(std::uint32_t number) const { return reports_[number % kMost]; }
-  // TCP has accepted the reports before `sent`. False if there is no room for another one.
+  // `sent`: TCP has accepted the reports before this number. False if there is no room for another report.
   bool push(const Report& report, std::uint32_t sent) {
     if (end_ - sent == kMost) return false;
     reports_[end_++ % kMost] = report;

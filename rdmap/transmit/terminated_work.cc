@@ -16,7 +16,8 @@ bool names(const ReadRequest& request, const SendWork& work) {
 
 }  // namespace
 
-// The oldest Write that has exactly such a segment, or else the oldest Write that the segment may belong to.
+// Finds the Write to which a segment with this header and `payload` octets belongs: the oldest Write that can have
+// exactly such a segment, or else the oldest Write to whose target the STag and the offset belong.
 std::optional<std::uint64_t> Transmitter::find_write(const ddp::TaggedHeader& header, std::uint64_t payload) const {
   const bool part_taken = sent_.offset > 0 || sent_.immediate_next || partial_ > 0 || !rest_.empty();
   std::optional<std::uint64_t> near;
@@ -45,9 +46,10 @@ std::optional<std::uint64_t> Transmitter::find_unanswered(IsIt is_it) const {
   return std::nullopt;
 }
 
-// Requests are found by their MSN; probes use MSNs of this queue, too. If the kernel's siw finds an error while it
-// answers a Read, its Terminate has another MSN. So if there is no request with this MSN, or its sink is another one,
-// the sink decides.
+// Finds a Read or an atomic operation by the MSN of its request. The MSN is compared with `request_msn` of each entry
+// and not counted back as in find_send(), since probes use MSNs of this queue, too. If the kernel's siw finds an error
+// while it answers a Read, its Terminate has another MSN. So if no request has this MSN, or the Read with this MSN has
+// another sink than the Read Request in the Terminate, the Read is found by its sink.
 std::optional<std::uint64_t> Transmitter::find_request(Msn msn, const Terminate& terminate) const {
   const auto by_msn = find_unanswered([msn](const SendWork& work) { return work.request_msn == msn; });
   if (!terminate.has_read_request) return by_msn;
@@ -57,11 +59,11 @@ std::optional<std::uint64_t> Transmitter::find_request(Msn msn, const Terminate&
   return by_sink ? by_sink : by_msn;
 }
 
-// The entry whose message has, or will have, this MSN of the Send Queue, counted back from the next one to be sent.
+// Finds the entry whose message has this MSN of the Send Queue, by counting back from the next MSN to be sent.
 std::optional<std::uint64_t> Transmitter::find_send(Msn msn) const {
   const auto ahead = static_cast<std::uint32_t>(sent_.send_msn) - static_cast<std::uint32_t>(msn);
   std::uint32_t seen = 0;
-  // The message in progress itself has the next MSN.
+  // The message that is sent next, a part of which may be sent already, has the MSN sent_.send_msn.
   if (ahead == 0) {
     if (sent_.sequence >= queue_.tail() || sent_.sequence < queue_.head()) return std::nullopt;
     return uses_queue(queue_.at(sent_.sequence), kSendQueue) ? std::optional(sent_.sequence) : std::nullopt;

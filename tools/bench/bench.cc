@@ -28,7 +28,7 @@ struct BenchOptions {
   unsigned runs = 5;
   unsigned seconds = 1;
   std::string rows = "basic";
-  std::string plot;  // the file for the picture; empty: none
+  std::string plot;  // the file for the picture; empty if none is wanted
 };
 
 struct Place {
@@ -37,8 +37,8 @@ struct Place {
   std::size_t gid_index;
 };
 
-// Chooses a device and its first IPv4 address: the loopback device if there is one. IPv4, since perftest is run without
-// IPv6 here.
+// Chooses a device and its first IPv4 address: the loopback device if there is one. The address is an IPv4 one since
+// bench.py runs perftest without IPv6.
 std::optional<Place> choose_device() {
   std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::stable_partition(devices.begin(), devices.end(), [](const auto& device) { return device.loopback; });

@@ -16,8 +16,9 @@ from processes import PLAIN, Failure, Interrupted, hold_namespace, in_namespace,
 from programs import IPERF3_MAX_SIZE, SHARED_MEMORY, TCP, Setup, rdma_latency, sockperf
 from report import empty_report, empty_row, json_line, summarize, table, value_text
 
-# Packages, each as (its name in Debian, its name in Fedora), and the programs that are used from them: NEEDED for all
-# rows, OPTIONAL for some rows, GNUPLOT for a picture.
+# Packages, each as (name in Debian, name in Fedora), with the programs that are used from them: NEEDED for all rows,
+# GNUPLOT for a picture. OPTIONAL is for some rows: the word in Row.needs, the name for messages, the program, the
+# package.
 NEEDED = {("perftest", "perftest"): ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat", "ib_atomic_bw"),
           ("iperf3", "iperf3"): ("iperf3",), ("sockperf", "sockperf"): ("sockperf",)}
 OPTIONAL = (("ucx", "UCX", "ucx_perftest", ("ucx-utils", "ucx")),
@@ -153,7 +154,7 @@ def measure_bandwidths(setup, runs, errors):
     if shutil.which("ucx_perftest"):
         sources[plot.UCX] = plan.ucx("posix", SHARED_MEMORY, 0)
     curves = {subject: [] for subject in sources}
-    for size in (64 * 4**step for step in range(9)):  # to 4 MiB
+    for size in (64 * 4**step for step in range(9)):  # 64 octets to 4 MiB
         samples = {subject: [] for subject in sources}
         for _ in range(runs):
             for subject, source in sources.items():
@@ -238,7 +239,7 @@ def main():
         number = interrupted.args[0]
         complain("interrupted; all programs it started have ended")
         signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)  # so that the shell sees the signal
+        os.kill(os.getpid(), number)  # ends this program by the signal, so that the shell sees it
         return 128 + number
 
 

@@ -8,20 +8,20 @@ from programs import SHARED_MEMORY, TCP, Way
 GBITS, MICROSECONDS, SECONDS, MESSAGES = "Gb/s", "us", "s", "messages/s"
 GROUPS = ("basic", "events", "connections", "server", "pinned")
 FEW_PROCESSORS = 4  # Row.target_few applies to machines with fewer than this
-# The limit of descriptors that a process needs for 1,000 connections, given that shared memory uses a quarter of the
-# limit at most.
+# A process needs this limit of descriptors for 1,000 connections, since connections in shared memory use at most a
+# quarter of the limit.
 DESCRIPTORS = 4500
 K4, K64, K128, M1 = 4 << 10, 64 << 10, 128 << 10, 1 << 20
 
 
 class Measurement(NamedTuple):
     """What can be measured as one number."""
-    name: str  # for people
+    name: str  # as the report shows it
     what: str  # a key of KINDS
-    program: Optional[str] = None  # of perftest
+    program: Optional[str] = None  # a program of perftest
     size: int = 0  # octets of a message; for iperf3, of a write, or 0 for iperf3's own choice
     way: Way = Way()
-    connections: int = 1  # of ib_write_bw, or clients of the server
+    connections: int = 1  # connections of ib_write_bw, or clients of the server
 
 
 class Row(NamedTuple):
@@ -29,9 +29,9 @@ class Row(NamedTuple):
     id: str
     own: Measurement
     reference: Measurement
-    target: Optional[float] = None  # for the ratio: a minimum for rates, a maximum for times
+    target: Optional[float] = None  # the ratio to reach: a minimum for rates, a maximum for times
     needs: Optional[str] = None  # beyond the programs that every row needs: ucx, libfabric, hosts, descriptors, processors
-    target_few: Optional[float] = None  # with few processors, if it differs
+    target_few: Optional[float] = None  # the target on few processors (FEW_PROCESSORS), if it differs
 
 
 def perftest(function, which, **more):
@@ -68,7 +68,7 @@ KINDS = {
     "tcp_gigabyte_time": (SECONDS, gigabyte_time("tcp")),
     "ucx_bandwidth": (GBITS, lambda setup, m: programs.ucx_bandwidth(setup, m.size, m.way.stream)),
     "ucx_latency": (MICROSECONDS, lambda setup, m: programs.ucx_latency(setup, m.size, m.way.stream)),
-    # fi_pingpong has one message outstanding at a time.
+    # fi_pingpong has one message outstanding at a time, so the bandwidth follows from the latency.
     "libfabric_bandwidth": (GBITS, lambda setup, m: m.size * 8 / (programs.libfabric_latency(setup, m.size) * 1e3)),
     "libfabric_latency": (MICROSECONDS, lambda setup, m: programs.libfabric_latency(setup, m.size)),
     "rdma_bandwidth": (GBITS, perftest(programs.rdma_bandwidth, 0)),
@@ -158,14 +158,14 @@ def basic_rows():
         yield Row(f"{operation}_bw_64k", bandwidth(operation, K64, TCP), STREAM, 1.05)
         yield Row(f"{operation}_bw_1m", bandwidth(operation, M1, TCP), STREAM)
     yield Row("send_lat_8", latency("send", TCP), PING, 1.0)
-    # ib_write_lat spins on memory; with two processors this leaves none for the progress thread.
+    # Both ends of ib_write_lat spin on memory. On two processors that leaves none for uiw's progress threads.
     yield Row("write_lat_8", latency("write", TCP), PING, 1.0, target_few=1.8)
     yield Row("writes_8", messages("TCP: 8-byte writes, one QP", TCP), SENDS, 5)
     yield Row("send_lat_8_ucx", latency("send", TCP), ucx("tcp", TCP, 8), 1.0, "ucx")
     yield Row("send_bw_1m_ucx", bandwidth("send", M1, TCP), ucx("tcp", TCP, M1), 2, "ucx")
     yield Row("send_lat_8_libfabric", latency("send", TCP, ", average", "rdma_average_latency"),
               Measurement("libfabric tcp, average", "libfabric_latency", size=8), 1.0, "libfabric")
-    # fi_pingpong has one message outstanding at a time, and no other bandwidth.
+    # fi_pingpong can measure the bandwidth only with one message outstanding at a time.
     yield Row("send_bw_1m_libfabric", bandwidth("send", M1, TCP),
               Measurement("libfabric tcp, 1 MiB in turns", "libfabric_bandwidth", size=M1), 2, "libfabric")
 

@@ -5,7 +5,8 @@ import os
 
 from processes import PLAIN, memory_file, run_program
 
-# The subjects, and their colours in both halves. Colour-blind people can tell these colours apart.
+# The implementations that are compared, and their colours in both halves. Colour-blind people can tell these colours
+# apart.
 UIW_SHARED_MEMORY, UIW_TCP, UCX, PLAIN_TCP = "uiw, shared memory", "uiw, TCP", "UCX, shared memory", "plain TCP"
 COLOURS = {UIW_SHARED_MEMORY: "#0072b2", UIW_TCP: "#e69f00", UCX: "#009e73", PLAIN_TCP: "#8c8c8c"}
 
@@ -78,7 +79,7 @@ def bandwidth_half(curves):
 def latency_half(latencies):
     if not latencies:
         return ""
-    group = 0.84  # of the distance between two groups
+    group = 0.84  # the part of the distance between two groups that the bars of a group fill
     width = group / len(latencies)
     data, bars = "", []
     for number, (subject, percentiles) in enumerate(latencies.items()):
@@ -100,7 +101,7 @@ def script(picture, file):
 
 def draw(text):
     with memory_file(os.fsencode(text)) as file:
-        # Not "-", since gnuplot goes on behind an error in what it reads as standard input.
+        # A file name and not "-", since gnuplot does not stop at an error in its standard input.
         run_program(["gnuplot", "--default-settings", "/proc/self/fd/0"], PLAIN, 15, stdin=file)
 
 

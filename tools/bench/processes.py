@@ -30,7 +30,7 @@ class Interrupted(BaseException):
 def raise_interrupts():
     def interrupt(number, _):
         for each in SIGNALS:
-            signal.signal(each, signal.SIG_IGN)  # a second one must not disturb the clean-up
+            signal.signal(each, signal.SIG_IGN)  # a second signal must not disturb the clean-up
         raise Interrupted(number)
     for each in SIGNALS:
         signal.signal(each, interrupt)
@@ -58,7 +58,7 @@ class Child:
 
     def __init__(self, words, environment, where=(), stdin=subprocess.DEVNULL):
         self.name = words[0]
-        self.file = memory_file()  # of both outputs; unlike a pipe it is never full
+        self.file = memory_file()  # gets standard output and standard error; unlike a pipe it is never full
         changed = {**os.environ, **environment}
         parent = os.getpid()
 
@@ -72,7 +72,7 @@ class Child:
 
         self.process = None
         try:
-            with signals_held():  # so that an interrupt leaves no process that this object does not know
+            with signals_held():  # no signal may come before self.process is set
                 self.process = subprocess.Popen(
                     [*where, *words], stdin=stdin, stdout=self.file, stderr=subprocess.STDOUT, preexec_fn=begin,
                     env={name: value for name, value in changed.items() if value is not None})
@@ -106,7 +106,7 @@ class Child:
                 self.process.wait()
 
     def output(self):
-        # By pread(), since a seek would change the position at which the program writes.
+        # Reads with pread(), since a seek would change the position at which the program writes.
         descriptor = self.file.fileno()
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
 

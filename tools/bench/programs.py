@@ -18,10 +18,10 @@ class Setup(NamedTuple):
     helpers: str    # the directory of uiw-setup, uiw-tcp and uiw-requests
     preload: str    # LD_PRELOAD of programs that run over uiw
     device: str     # "uiw_lo"
-    address: str    # an IPv4 address of that device, at the server's end
-    gid_index: int  # of the GID of `address`
-    seconds: int    # of each measurement
-    iterations: int  # round trips of each ping-pong that has a number of them, and no duration
+    address: str    # an IPv4 address of that device; clients connect to it
+    gid_index: int  # the index of the GID of `address`
+    seconds: int    # the duration of each measurement
+    iterations: int  # round trips of a ping-pong program that takes a number, not a time
     # The words before the command line of each end (nsenter), if the ends run in network namespaces of their own.
     server_in: Sequence[str] = ()
     client_in: Sequence[str] = ()
@@ -115,7 +115,7 @@ def rdma_environment(setup, way=Way()):
     environment = {"LD_PRELOAD": setup.preload, "UIW_CRC": way.crc, "LC_ALL": "C"}
     if way.stream:
         environment["UIW_SAME_HOST"] = way.stream
-    if way.manual:  # in the iWARP view ib_send_bw fails at its end without rdma_cm
+    if way.manual:  # RoCE view: without rdma_cm, ib_send_bw fails at its end in the iWARP view
         environment.update(UIW_COMPLETION=way.manual, UIW_TRANSPORT="roce")
     return environment
 
@@ -136,8 +136,9 @@ def rdma_bandwidth(setup, program, size, way, *options):
 def rdma_connections(setup, size, connections, way):
     """Gb/s and messages a second of ib_write_bw over so many connections at a time. It runs for a number of Writes, not
     for a time, since the first Writes of a thousand connections alone may take longer than a second."""
-    # perftest asks for a completion of every hundredth Write and of the last, and counts each as a hundred. With another
-    # number of Writes it stops polling too early, and then waits for ever for room to send.
+    # perftest asks for a completion of every hundredth Write and of the last, and counts each completion as a hundred
+    # Writes. If the number of Writes is above 100 and not a multiple of 100, it stops polling too early, and then waits
+    # for ever for room to send.
     writes = (3000000 if size <= 4096 else 51200) // connections * setup.seconds
     writes -= writes % 100 if writes > 100 else 0
     # Without -N perftest searches the times of all pairs of Writes for the highest bandwidth, which takes minutes.
@@ -196,11 +197,11 @@ def sockperf(setup, events=False):
 def ucx(setup, test, size, stream, messages):
     """UCX's messages with tags, over its transport posix or tcp: the result of parse_ucx()."""
     port = free_port()
-    # -f and -v: the final numbers alone, separated by commas.
+    # With -f and -v ucx_perftest prints only the final numbers, separated by commas.
     words = ["ucx_perftest", "-p", port, "-t", test, "-s", size, "-n", messages, "-w", messages // 10, "-f", "-v"]
     words = list(map(str, words))
     environment = {**PLAIN, "UCX_TLS": "tcp" if stream == "tcp" else "posix"}
-    duration = 10 * setup.seconds  # the number of messages is a guess for a fast machine
+    duration = 10 * setup.seconds  # the number of messages suits a fast machine; a slow one takes longer
     return result_of("ucx_perftest", parse_ucx(run_pair(setup, words, [*words, setup.address], port, environment, duration)))
 
 

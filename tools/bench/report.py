@@ -40,7 +40,7 @@ DIGITS = {GBITS: 1, MICROSECONDS: 2, SECONDS: 3}
 
 def value_text(value, unit):
     """"41.2 Gb/s", "2.14 us", "0.212 s", "1.05 M/s", "51.4 k/s"."""
-    if unit == MESSAGES:  # below 0.1 M/s, two decimals of a million say little
+    if unit == MESSAGES:  # below 0.1 M/s two decimals of M/s are too coarse
         return f"{value / 1e3:.1f} k/s" if value < 1e5 else f"{value / 1e6:.2f} M/s"
     return f"{value:.{DIGITS[unit]}f} {unit}"
 

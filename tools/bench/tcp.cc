@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // uiw-tcp sends|setup ADDRESS SECONDS: measures plain TCP, as a reference. `uiw bench` runs it.
 //
-// sends: how many small messages a second one connection carries, to compare with RDMA Writes of 8 octets. It sends 8
-// octets at a time, with TCP_NODELAY, over a connection of this process to itself, while a second thread receives them,
-// and prints the sends a second up to the arrival of the last octet. setup: how long it takes to make connections, to
-// compare with the set-up of queue pairs. It makes 200 connections at a time, each from creating the socket until an
-// octet has arrived in each direction, and prints the median of the rounds, in microseconds for one end of a
-// connection.
+// "sends" measures how many small messages a second one connection carries, to compare with RDMA Writes of 8 octets. It
+// sends 8 octets at a time, with TCP_NODELAY, over a connection of this process to itself, while a second thread
+// receives them. It prints the sends a second; the time ends when the last octet has arrived. "setup" measures how long
+// it takes to make connections, to compare with the set-up of queue pairs. In each round it makes 200 connections; the
+// time begins before the first socket is created, and ends when an octet has arrived in each direction on all of them.
+// It prints the median of the rounds, in microseconds for one end of a connection.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `uiw completion SHELL`: prints the file of this folder that makes the shell complete uiw's command line.
+// `uiw completion SHELL`: prints the script of this folder by which that shell completes uiw's command line.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -59,7 +59,7 @@ std::string known_abis() {
   return text;
 }
 
-// Stores the provider ABI in `abi`, 0 if there is no plugin for it.
+// Stores the provider ABI of the installed libibverbs in `abi`; 0 if uiw has no plugin for it.
 Finding check_libibverbs(unsigned& abi) {
   abi = 0;
   void* library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -103,8 +103,8 @@ Finding check_preload() {
   return good("preload library", preload_library());
 }
 
-// libibverbs reads these files to find plugins by itself. Without them a program gets its devices through the preload
-// library.
+// libibverbs reads driver files to find plugins by itself. Without a driver file a program gets uiw's devices through
+// the preload library.
 Finding check_driver_file(unsigned abi) {
   const std::vector<std::string> files = driver_files();
   if (const std::optional<Problem> problem = driver_problem(files, abi, true))
@@ -140,8 +140,8 @@ Finding check_devices(const std::vector<provider::DeviceInfo>& devices) {
   return good("devices", text);
 }
 
-// 0 if this process can create something in the directory, else an errno. Tries it, since SELinux and AppArmor may
-// refuse what the file modes allow.
+// 0 if this process can create something in the directory, else an errno. Creates a directory there, since SELinux and
+// AppArmor may refuse what the file modes allow.
 int try_directory(const std::string& path) {
   std::string name = path + "/uiw-doctor-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return errno;
@@ -178,7 +178,7 @@ Finding check_runtime_directory() {
           "set UIW_RUNTIME_DIR to a directory of yours that can be written"};
 }
 
-// Looks for programs to try uiw with; uiw works without them.
+// Looks for programs with which a user can try uiw; uiw works without them.
 Finding check_programs() {
   constexpr std::pair<const char*, Package> kPrograms[] = {
       {"ibv_devinfo", kIbverbsUtils}, {"rping", kRdmacmUtils}, {"ib_write_bw", kPerftest}};

@@ -24,16 +24,16 @@ std::vector<Finding> examine();
 // "44.0" from ".../libibverbs.so.1.14.44.0": the file name ends with the release of rdma-core.
 std::string release_of(const std::string& path);
 
-// The output of uiw-selftest, taken out of uiw's log on standard error: its last line, and what its connection used,
-// "TCP" or "shared memory".
+// What is found in the output of uiw-selftest, which has log lines of uiw in between: the last line that is not a log
+// line, and what the connection used according to the log, "TCP" or "shared memory".
 struct SelftestOutput {
   std::string said;
   std::string way = "TCP";
 };
 SelftestOutput selftest_output(const std::string& output);
 
-// The address for the self-test: 127.0.0.1 if a device has it, else the first address of the first device that needs no
-// scope. Empty if there is none.
+// The address for the self-test: 127.0.0.1 if a device has it, else the first address that is not link-local. Empty if
+// there is none.
 std::string selftest_address(const std::vector<provider::DeviceInfo>& devices);
 
 }  // namespace uiw::tools

@@ -25,7 +25,7 @@ bool read_at(int fd, std::uint64_t offset, T& value) {
   return pread(fd, &value, sizeof value, static_cast<off_t>(offset)) == static_cast<ssize_t>(sizeof value);
 }
 
-// The start of an ELF file; e_machine has the same offset in both classes.
+// The start of an ELF file, which is the same in 32-bit and 64-bit files.
 struct Start {
   std::array<unsigned char, EI_NIDENT> ident;
   Elf64_Half type;

@@ -10,8 +10,8 @@ enum class Reach {
   reachable,         // dynamically linked, or unknown
   is_static,         // an ELF program without an interpreter
   set_user_id,       // with another user's rights: the loader ignores LD_PRELOAD
-  set_group_id,      // likewise, another group's
-  has_capabilities,  // with file capabilities: the loader ignores LD_PRELOAD, too
+  set_group_id,      // with another group's rights: the loader ignores LD_PRELOAD
+  has_capabilities,  // with file capabilities: the loader ignores LD_PRELOAD
   other_machine,     // an ELF program of another class or machine than uiw itself
 };
 

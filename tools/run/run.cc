@@ -31,10 +31,11 @@ constexpr int kNotFound = 127;
 // The options of the command line.
 struct RunOptions {
   std::map<std::string, std::string> settings;  // variable -> value of the given options
-  std::vector<std::string> shown;               // for PROGRAM ARGS in --help; stays empty
+  std::vector<std::string> shown;               // makes --help show PROGRAM ARGS; stays empty
 };
 
-// Warns of the first problem that keeps uiw from the program, or may confuse it; `uiw doctor` reports all.
+// Warns of the first problem that makes uiw have no effect on the program, or lets another installation of uiw
+// interfere. The command `uiw doctor` reports all problems.
 void warn_of(const Reached& reached) {
   if (const std::string advice = advice_for(reached); !advice.empty()) {
     std::fprintf(stderr, "uiw: warning: %s\n", advice.c_str());
@@ -45,8 +46,8 @@ void warn_of(const Reached& reached) {
   if (problem) std::fprintf(stderr, "uiw: warning: %s; %s\n", problem->text.c_str(), problem->advice.c_str());
 }
 
-// Creates the log's file. 0 if lines can be appended, or the log goes to no file; else an errno. A FIFO without a
-// reader is no error: until it has one, lines are lost, and the program is told so once.
+// Creates the log's file. 0 if lines can be appended, or if the log goes to no file; else an errno. A FIFO without a
+// reader is no error: until it has a reader, lines are lost, and uiw says so once on standard error.
 int log_error() {
   const std::string& log = provider::settings().values.log;
   if (log.empty() || log == provider::kLogToStandardError) return 0;
@@ -83,7 +84,8 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   }
   for (const auto& [variable, value] : options.settings) setenv(variable.c_str(), value.c_str(), 1);
   setenv(provider::kMessages, "on", 0);
-  // Checks the settings, also those from the environment: with a wrong one the program would just see no device.
+  // Checks the settings, also those from the environment: with a wrong setting the program would only see that there is
+  // no device.
   if (const std::string& error = provider::settings().error; !error.empty()) {
     std::fprintf(stderr, "uiw run: %s\n", error.c_str());
     return kOwnFailure;
@@ -125,7 +127,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   return execute(path, program);
 }
 
-// The type of a value in --help. For a choice between words, it is the words themselves.
+// The type of a setting's value in --help. If the value is one of some words, the type is the list of the words.
 std::string type_of(const provider::SettingInfo& setting) {
   const std::string values = setting.values, variable = setting.variable;
   const bool choice = values.find('|') != std::string::npos && values.find('.') == std::string::npos;

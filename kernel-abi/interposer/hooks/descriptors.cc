@@ -35,8 +35,8 @@ void report_drop(int fd, FdEntry entry) {
   errno = saved_errno;
 }
 
-// As drop_descriptor(), but leaves alone the library's own descriptors: another thread may just have made one with this
-// number.
+// Does what drop_descriptor() does, for a descriptor of the program. Keeps the entry of one of the library's own
+// descriptors, which another thread may just have made with this number.
 void drop_programs(int fd) {
   const FdEntry entry = fd_lookup(fd);
   if (entry.present() && !entry.internal() && fd_take(fd, entry)) report_drop(fd, entry);
@@ -78,8 +78,8 @@ inline int call_close(int fd) {
   return static_cast<int>(syscall(SYS_close, fd));
 }
 
-// Whether `fd` still is uiw's descriptor. A bare system call may have closed it, and a function that is
-// not hooked may have reused the number.
+// Whether `fd` still refers to what the entry says. A bare system call may have closed the descriptor, and a function
+// that is not hooked may have reused the number.
 bool is_still_ours(int fd, FdEntry entry) {
   struct stat status;
   if (syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH) != 0) return false;
@@ -87,13 +87,13 @@ bool is_still_ours(int fd, FdEntry entry) {
   return S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
 }
 
-// Who executes a command on this descriptor: the library; the real function, if the descriptor is not ours any more; or
-// nobody, if it belongs to another process (vfork), and then errno is set.
+// Who executes a command on this descriptor: the library; libc's function, if the number is not uiw's any more; or
+// nobody, in the child of a vfork, whose table is the parent's. For `nobody` errno is set.
 enum class Taker { library, real_function, nobody };
 Taker taker_of(FdEntry entry, int fd) {
   const bool borrowed = fd_table_is_borrowed();
-  // If the entry has changed as well, another thread has closed the descriptor since this call began, and the call goes
-  // on as begun.
+  // If the table has another entry by now, another thread has closed the descriptor since this call began. The library
+  // then still executes the command, as the kernel would.
   if (!is_still_ours(fd, entry) && fd_lookup(fd).bits() == entry.bits()) {
     if (!borrowed) drop_descriptor(fd);
     return Taker::real_function;
@@ -153,8 +153,8 @@ __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const voi
 }
 
 // Whether this is one of the library's own descriptors, which are protected from the program. The child of a vfork
-// shares our memory but has descriptors of its own, and may close them. If a bare system call has closed our
-// descriptor, the number belongs to the program: a descriptor without close-on-exec is not ours.
+// shares the memory but has descriptors of its own, and may close all of them. The library's descriptors are
+// close-on-exec: if `fd` is not, a bare system call has closed the library's descriptor, and the entry is removed.
 bool is_kept(int fd) {
   if (!fd_lookup(fd).internal() || fd_table_is_borrowed()) return false;
   const int saved_errno = errno;
@@ -197,7 +197,7 @@ int attach_copy(int copy, FdEntry entry) {
 
 inline bool nothing_is_ours() { return g_fd_table.highest.load(std::memory_order_acquire) < 0; }
 
-// Drops the program's entry of `to`, which libc is about to replace.
+// Removes the entry of `to`, a descriptor of the program that libc is about to replace.
 void make_way(int from, int to) {
   if (from == to || !fd_lookup(to).present() || fd_table_is_borrowed()) return;
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_programs(to);
@@ -218,7 +218,7 @@ int replace_unless_kept(int from, int to, Replace replace) {
   return from == to || nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
 }
 
-// Removes the program's entries in the range. The library may make and close descriptors of its own meanwhile.
+// Removes the entries of the program's descriptors in the range. The library may make and close its own meanwhile.
 void drop_range(unsigned first, unsigned last) {
   if (nothing_is_ours() || fd_table_is_borrowed()) return;
   const unsigned highest = static_cast<unsigned>(g_fd_table.highest.load(std::memory_order_acquire));
@@ -340,7 +340,7 @@ UIW_HOOK int dup3(int from, int to, int flags) noexcept {
     if (auto* function = real_dup3.get()) return function(from, to, flags);
     return static_cast<int>(syscall(SYS_dup3, from, to, flags));
   };
-  if (from == to || (flags & ~O_CLOEXEC) != 0) return replace();  // EINVAL
+  if (from == to || (flags & ~O_CLOEXEC) != 0) return replace();  // which fails with EINVAL
   return replace_unless_kept(from, to, replace);
 }
 

@@ -9,20 +9,21 @@
 
 namespace uiw::kernel_abi {
 
-// Removes an entry and tells the library. Not to be called in the child of a vfork.
+// Removes the descriptor's entry from the table, and calls the library's release(). Not to be called in the child of a
+// vfork.
 void drop_descriptor(int fd);
 
-// To be called for a descriptor that libc has just created: if the table has an entry for the number, its descriptor
-// was closed without our knowledge (a bare system call, fclose). Returns `fd`.
+// To be called for a descriptor that libc has just created. If the table already has an entry for this number, the
+// entry is removed: its descriptor was closed by a call that is not hooked (a bare system call, fclose). Returns `fd`.
 inline int forget_stale(int fd) {
   if (__builtin_expect(fd >= 0 && fd_lookup(fd).present(), 0) && !fd_table_is_borrowed()) drop_descriptor(fd);
   return fd;
 }
 
-// Whether `fd`, whose entry this is, still is the stand-in for a socket of NETLINK_RDMA (sockets.cc). If a bare system
-// call has closed it and the number is used for something else by now, removes the entry. Keeps errno.
+// Whether `fd`, whose entry this is, still is the stand-in for a socket of NETLINK_RDMA (sockets.cc). If not, a bare
+// system call has closed the stand-in, and the entry is removed. Keeps errno.
 bool is_stand_in(FdEntry entry, int fd);
-// Passes a request to the library, in place of send() to the kernel: the number of octets, or -1 with errno.
+// Passes a request to the library, in place of send() to the kernel. Returns the number of octets, or -1 with errno.
 ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size);
 
 }  // namespace uiw::kernel_abi

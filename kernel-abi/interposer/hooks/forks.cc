@@ -3,9 +3,9 @@
 //
 // libibverbs marks registered pages (MADV_DONTFORK) so that a child does not get them. Since Linux 5.13 the marks are
 // needless and harmful: a child that touches the rest of such a page ends by SIGSEGV, and each mark may split a
-// mapping. Since rdma-core 51, libibverbs asks the kernel first whether it needs them. These hooks do so for earlier
-// releases: the hook of ibv_fork_init(), which these releases call for RDMAV_FORK_SAFE, too, and, for programs that
-// find that function by dlsym(), the hook of madvise().
+// mapping. Since rdma-core 51, libibverbs first asks the kernel whether marks are needed. For earlier releases the hook
+// of ibv_fork_init() asks; these releases call that function for RDMAV_FORK_SAFE, too. A program that finds the real
+// ibv_fork_init() by dlsym() bypasses this hook; the hook of madvise() then leaves out the marks.
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
@@ -30,7 +30,7 @@ int call_madvise(void* address, size_t size, int advice) {
   return static_cast<int>(syscall(SYS_madvise, address, size, advice));
 }
 
-// A function of the libibverbs in memory, by its handle: programs may have loaded it with RTLD_LOCAL.
+// Finds a function in the libibverbs that is loaded, by that library's handle: a program may have used RTLD_LOCAL.
 int (*function_of_verbs(const char* name))() {
   void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (verbs == nullptr) return nullptr;

@@ -42,8 +42,9 @@ int open_device_node(const char* node, int flags) {
   return -1;
 }
 
-// Opens the current content of a port's file whose content changes. For a folder of counters, updates the files in it.
-// For a folder and all other files returns -1 with errno unchanged, and the caller opens the file in the tree.
+// Opens a file of a port whose content changes, for example a counter, with its current content. For a folder of
+// counters, updates the files in the folder and returns -1. For all other paths also returns -1; the caller then opens
+// the path in the tree. Keeps errno.
 int open_port_file(const RdmaPath& rdma, int flags) {
   char path[PATH_MAX];
   if (rdma.area != RdmaArea::infiniband_class || strstr(rdma.rest, "/ports") == nullptr) return -1;
@@ -60,7 +61,7 @@ int open_port_file(const RdmaPath& rdma, int flags) {
   return fd < 0 ? -1 : forget_stale(fd);
 }
 
-// As rewrite_path(), for calls that list a folder: first updates the counters in it.
+// Rewrites the path of a folder that is to be listed, as rewrite_path() does, and updates the counters in the folder.
 const char* rewrite_folder(const RdmaPath& rdma, const char* path, char* buffer) {
   const char* target = rewrite_path(rdma, path, buffer);
   if (target != path) open_port_file(rdma, O_RDONLY | O_DIRECTORY);
@@ -187,7 +188,7 @@ int access_by_faccessat(const char* path, int mode, int flags) {
 
 using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
 
-// Declares `mode`, and reads that argument if the call has it.
+// Declares `mode`, and reads it from the variable arguments if `flags` require one.
 #define UIW_READ_MODE(flags)          \
   mode_t mode = 0;                    \
   if (takes_mode(flags)) {            \
@@ -217,7 +218,8 @@ UIW_HOOK int openat64(int folder, const char* path, int flags, ...) {
   return call_openat(real_openat64, folder, path, flags, mode);
 }
 
-// With _FORTIFY_SOURCE, compilers call these if no mode is given. The real functions end the program if one is needed.
+// With _FORTIFY_SOURCE, calls of open() and openat() without a mode may be compiled as calls of __open_2() and
+// __openat_2(). The real functions end the program if `flags` require a mode.
 UIW_HOOK int __open_2(const char* path, int flags) {
   return open_path(AT_FDCWD, path, flags, [&](const char* target) {
     Open2Function* function = real_open_2.get();
@@ -342,7 +344,7 @@ UIW_HOOK char* canonicalize_file_name(const char* path) noexcept {
   return with_path(AT_FDCWD, path, [&](const char* target) { return call_or_null(real_canonicalize, target); });
 }
 
-// `ls -l` calls these for everything that it lists.
+// `ls -l` calls getxattr() or lgetxattr() for every file that it lists.
 UIW_HOOK ssize_t getxattr(const char* path, const char* name, void* value, size_t size) noexcept {
   return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_getxattr.get()) return function(target, name, value, size);

@@ -15,7 +15,7 @@ static_assert(sizeof(void*) == 8, "the fallbacks by system call assume a 64-bit 
 
 namespace uiw::kernel_abi {
 
-// Not 0 while this thread is inside the library, or loads it; hooks then leave paths unchanged. Initial-exec TLS, since
+// Not 0 while this thread is inside libuiw.so.1, or loads it; hooks then leave paths unchanged. Initial-exec TLS, since
 // access must not allocate; it is possible because the interposer is loaded at program start.
 extern __thread int t_passthrough __attribute__((tls_model("initial-exec")));
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions that set or read a handler or the signal mask, and of those that create threads, which
 // inherit the mask. They concern SIGSEGV and SIGBUS only. Once libuiw.so.1 is loaded, it records what the program sets
-// (base/fault_signals.h), and the guard of registered memory keeps working, whatever the program sets.
+// (base/fault_signals.h) and keeps its own handler, which catches the faults of its copies to and from the program's
+// memory.
 //
-// The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only for
-// SIGSEGV and SIGBUS and only after the library is loaded.
+// The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only once
+// libuiw.so.1 is loaded. Those that take one signal are so only for SIGSEGV and SIGBUS.
 #include "kernel-abi/interposer/hooks/signals.h"
 
 #include <errno.h>
@@ -44,17 +45,18 @@ constinit RealFunction<int(thrd_t*, thrd_start_t, void*)> real_thrd_create("thrd
 
 inline bool is_fault(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
 
-// What siginterrupt() has set for SIGSEGV and SIGBUS; signal() uses it.
+// The last argument of siginterrupt() for SIGSEGV and for SIGBUS. If it was not 0, signal() omits SA_RESTART.
 std::atomic<bool> g_interrupts[2];
 std::atomic<bool>& interrupts(int signal) { return g_interrupts[signal == SIGSEGV ? 0 : 1]; }
 
-// If the library is not loaded, it hides nothing from the program, and libc carries out the call.
+// Changes the signal mask of the program. Once the library is loaded, the kernel's mask may differ from the program's,
+// so the library carries out the call; before that, libc does.
 int change_mask(int how, const sigset_t* set, sigset_t* before) {
   const UiwKernelAbi* library = loaded_library();
   return library != nullptr ? library->signal_mask(how, set, before) : call_sigmask(how, set, before);
 }
 
-// Reports errors in errno, as the older functions do.
+// As change_mask(), but reports errors by -1 and errno, as sigprocmask() does.
 int change_mask_or_errno(int how, const sigset_t* set, sigset_t* before) {
   const int error = change_mask(how, set, before);
   if (error == 0) return 0;
@@ -69,7 +71,7 @@ sigset_t only(int signal) {
   return set;
 }
 
-// Null if libc is to handle the call.
+// The library, if it handles the calls about this signal; null if libc does.
 const UiwKernelAbi* library_for(int signal) { return is_fault(signal) ? loaded_library() : nullptr; }
 
 Handler set_handler(int signal, Handler handler, int flags, const sigset_t& mask) {
@@ -129,8 +131,8 @@ int change_by_bits(RealFunction<int(int)>& real, int how, int bits) {
   return static_cast<int>(result);
 }
 
-// Calls `make`, which creates a thread. While it runs, the kernel's mask blocks the signals that the program has
-// blocked, so that the thread inherits them.
+// Calls `make`, which creates a thread. During the call the kernel's mask blocks SIGSEGV and SIGBUS if the program has
+// blocked them, so that the new thread inherits the mask that the program expects.
 template <typename Make>
 int make_thread(Make make) {
   const UiwKernelAbi* library = loaded_library();
@@ -192,7 +194,7 @@ UIW_HOOK Handler bsd_signal(int signal, Handler handler) noexcept {
 }
 UIW_HOOK Handler ssignal(int signal, Handler handler) noexcept { return bsd_semantics(real_ssignal, signal, handler); }
 
-// With -std=c99 compilers turn calls of signal() into calls of this.
+// With -std=c99, <signal.h> turns calls of signal() into calls of __sysv_signal().
 UIW_HOOK Handler __sysv_signal(int signal, Handler handler) noexcept {
   return system_v_semantics(real_sysv_signal_of_c99, signal, handler);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions for sockets.
 //
-// NETLINK_RDMA: socket() makes a stand-in (kernel-abi/netlink/nldev_socket.h), and what the program (libnl, libmnl)
-// sends on it to the kernel goes to the library. Receiving, polling and all else needs no hook. For other sockets a
-// hook costs one look-up in the table of descriptors.
+// NETLINK_RDMA: socket() makes another socket as a stand-in (kernel-abi/netlink/nldev_socket.h). What the program
+// (libnl, libmnl) sends on it to the kernel goes to the library. Receiving, polling and all else needs no hook. For
+// other sockets a hook costs one look-up in the table of descriptors.
 //
 // bind() and listen(): rdma_cm has port spaces of its own, so if a TCP or UDP socket of the program wants the port of
 // an RDMA listener, or of another id of this process that is bound, the listener or id moves to another port. Calls
@@ -41,7 +41,8 @@ int call_socket(int domain, int type, int protocol) {
   return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
 }
 
-// If the kernel refuses the stand-in, socket() fails as on a kernel without RDMA, and libibverbs falls back to sysfs.
+// Opens a socket in place of one of NETLINK_RDMA. If that fails, socket() fails as on a kernel without RDMA, and
+// libibverbs falls back to sysfs.
 int open_stand_in(int type) {
   const int fd = forget_stale(call_socket(AF_NETLINK, type, NETLINK_USERSOCK));
   if (fd < 0) return fd;
@@ -52,7 +53,7 @@ int open_stand_in(int type) {
   return -1;
 }
 
-// Whether this is a stand-in, and the destination is the kernel. No address means the kernel, too.
+// Whether `fd` stands in for a socket of NETLINK_RDMA, and `address` is the kernel's. A null address means the kernel.
 bool goes_to_kernel(int fd, const void* address, socklen_t length) {
   const FdEntry entry = fd_lookup(fd);
   if (entry.kind() != UIW_OBJECT_NETLINK || t_passthrough != 0 || !is_stand_in(entry, fd)) return false;
@@ -97,10 +98,11 @@ int option(int fd, int name) {
   return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-// Lets the library free the port that the kernel refused to this call. Returns whether it did. Keeps errno.
+// Lets the library free the port that the kernel has refused to the program's socket `fd`. Returns whether the library
+// did. Keeps errno.
 bool gave_way(int fd, in_port_t port) {
   const UiwKernelAbi* library = loaded_library();
-  // The child of a vfork has the parent's memory, which no other thread expects to change.
+  // The child of a vfork shares the parent's memory but not its descriptors, so it must not move the parent's ports.
   if (library == nullptr || port == 0 || t_passthrough != 0 || fd_table_is_borrowed()) return false;
   const int saved_errno = errno;
   const int type = option(fd, SO_TYPE), protocol = option(fd, SO_PROTOCOL);
@@ -130,15 +132,15 @@ bool is_stand_in(FdEntry entry, int fd) {
   bool is = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_NETLINK;
   length = sizeof protocol;
   is = is && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == NETLINK_USERSOCK;
-  // If the entry has changed, too, another thread has closed the descriptor since this call began.
+  // If the table has another entry by now, another thread has closed the descriptor since this call began.
   if (!is && fd_lookup(fd).bits() == entry.bits() && !fd_table_is_borrowed()) drop_descriptor(fd);
   errno = saved_errno;
   return is;
 }
 
 ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size) {
-  // The child of a vfork has the parent's memory, which no other thread expects to change. The child of a fork may go
-  // on using the socket, which has all the state.
+  // The child of a vfork shares the parent's memory but not its descriptors, so the library must not run there. The
+  // child of a fork may go on using the stand-in, since all its state is in the kernel's socket.
   if (fd_table_is_borrowed()) {
     errno = EIO;
     return -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The hooks of stat() and its relatives. They rewrite paths and change two kinds of results: an rdma_cm descriptor,
 // which is an eventfd, looks like the character device that librdmacm expects; and a uverbs node, which is /dev/null,
-// has the device number of its `dev` file, by path as well as by descriptor.
+// has the device number that its `dev` file in sysfs says, by path as well as by descriptor.
 //
 // glibc before 2.33 has only the __xstat family; programs built against it use that family on newer versions, too.
 #include <errno.h>
@@ -47,7 +47,7 @@ int stat_by_system_call(int folder, const char* path, void* result, int flags) {
   return static_cast<int>(syscall(SYS_newfstatat, folder, path, result, flags));
 }
 
-// The number of the node for a path of /dev/infiniband/uverbsN, or -1.
+// N if the path leads to /dev/infiniband/uverbsN, else -1.
 int number_of_node(int folder, const char* path) {
   char name[sizeof "uverbs" + 5];
   if (!device_node_name(rdma_path(folder, path), name, sizeof name) || strncmp(name, "uverbs", strlen("uverbs")) != 0)
@@ -60,15 +60,15 @@ int number_of_node(int folder, const char* path) {
   return number;
 }
 
-// The parts of a result that hooks may change.
+// The members of a result of stat() that the hooks may change.
 struct Shown {
   mode_t mode;
   dev_t device;
 };
-const dev_t kNullDevice = makedev(1, 3);  // also that of rdma_cm, in the tree's `dev` file
+const dev_t kNullDevice = makedev(1, 3);  // also the number in the `dev` file of rdma_cm
 
 // What the program sees of a descriptor. A descriptor of rdma_cm is an eventfd, which has no file type, and one of
-// uverbs is /dev/null. If `real` is not so, the number is another file's by now, and the program sees that file.
+// uverbs is /dev/null. If `real` shows another file, the number has been reused, and the program sees that file.
 Shown shown_descriptor(int fd, Shown real) {
   const FdEntry entry = fd_lookup(fd);
   if (__builtin_expect(!entry.present(), 1)) return real;
@@ -78,7 +78,7 @@ Shown shown_descriptor(int fd, Shown real) {
   return real;
 }
 
-// What the program sees of a path. A uverbs node that is not /dev/null belongs to a device of the host.
+// What the program sees of a path. A uverbs node that is not /dev/null is the host's and is shown unchanged.
 Shown shown_path(int folder, const char* path, Shown real) {
   if (!S_ISCHR(real.mode) || real.device != kNullDevice) return real;
   const int number = number_of_node(folder, path);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions that wait for descriptors.
+// The hooks of libc functions that wait for descriptors. A wait for a completion channel is carried out by the library,
+// so that the thread can send and receive for connections meanwhile.
 //
 // A server that listens and then calls daemon(3) goes on in the child, and often waits there for its channel of
 // rdma_cm, in poll() or the like. From then on the library has to watch for connection requests, in a thread. A child
-// that executes another program or ends does not wait, and gets no thread. In all other processes this costs a hook one
-// look at a flag.
+// that executes another program or ends does not wait, and gets no thread. In all other processes the hook only reads a
+// flag for this.
 //
 // _FORTIFY_SOURCE turns poll() and ppoll() into functions of other names, which also check the size of the array. Their
 // hooks leave an array that is too small to libc's functions, which end the process.
@@ -27,11 +28,11 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// Calls child_waits() in the child of a fork, once. Keeps errno.
+// Calls the library's child_waits() in the child of a fork, once. Keeps errno.
 __attribute__((noinline)) void tell_library() {
   const UiwKernelAbi* library = loaded_library();
-  // The child of a vfork has the parent's memory, and the library's own calls do not wait for the program's
-  // descriptors.
+  // Nothing is to be done in the child of a vfork, which shares the parent's memory, or for the library's own calls,
+  // which do not wait for descriptors of the program.
   if (library == nullptr || t_passthrough != 0 || fd_table_is_borrowed()) return;
   if (!g_fork_left_channels.exchange(false)) return;
   const int saved_errno = errno;
@@ -74,7 +75,7 @@ __attribute__((noinline)) bool wait_in_poll(pollfd* fds, nfds_t count, const tim
   return false;
 }
 
-// Whether the library may carry out the wait.
+// Whether the library may carry out the wait: the call may block, and the process has descriptors of uiw.
 inline bool may_wait_here(int timeout) { return timeout != 0 && fd_table_is_used(); }
 
 inline bool poll_by_library(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, int& result) {
@@ -111,8 +112,8 @@ constinit RealFunction<int(int, epoll_event*, int, int)> real_epoll_wait("epoll_
 constinit RealFunction<int(int, epoll_event*, int, int, const sigset_t*)> real_epoll_pwait("epoll_pwait");
 constinit RealFunction<int(int, epoll_event*, int, const timespec*, const sigset_t*)> real_epoll_pwait2("epoll_pwait2");
 
-// What a call returns that is made while libc's function is still being looked up (real_functions.h): it fails instead
-// of waiting.
+// The result of a wait for which libc's function is not known, since this thread is just looking it up
+// (real_functions.h): the wait fails.
 int unknown() {
   errno = EINTR;
   return -1;
@@ -173,11 +174,12 @@ UIW_HOOK int epoll_pwait2(int set, epoll_event* events, int most, const timespec
   before_wait();
   auto* function = real_epoll_pwait2.get();
   if (function != nullptr) return function(set, events, most, timeout, mask);
-  errno = ENOSYS;  // as with a libc that does not have it
+  errno = ENOSYS;  // as on a kernel without epoll_pwait2()
   return -1;
 }
 
-// When a completion channel is added to a set, the set gets an entry: from then on the library carries out its waits.
+// When a completion channel is added to an epoll set, the set gets an entry in the table of descriptors: from then on
+// the library carries out the waits on this set.
 UIW_HOOK int epoll_ctl(int set, int what, int fd, epoll_event* event) noexcept {
   auto* function = real_epoll_ctl.get();
   const int result = function != nullptr ? function(set, what, fd, event)

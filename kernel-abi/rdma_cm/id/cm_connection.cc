@@ -40,8 +40,8 @@ RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
 }
 
 CmEventType failure_event(int error, bool calling) {
-  // A passive side that hears nothing after its MPA reply reports UNREACHABLE, as the kernel does for a REP without
-  // RTU.
+  // A passive side that receives nothing after its MPA reply reports UNREACHABLE, as the kernel does if no RTU follows
+  // a REP.
   if (!calling) return error == ETIMEDOUT ? CmEventType::unreachable : CmEventType::connect_error;
   switch (error) {
     case ECONNREFUSED:
@@ -79,7 +79,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   if (!id_.route().has_device() || (!id_.route().uses_tcp() && !service)) return EINVAL;
   const std::size_t room = service ? kSidrReqPrivateData : kReqPrivateData;
   if (id_.route().is_roce() && parameters.private_data_len > room) return EINVAL;
-  // Without the thread there would be no event for the result of the call.
+  // The thread "uiw-cm" reports the result of the call by an event, so the call fails if the thread cannot be started.
   if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
   const provider::CallParameters own = own_parameters(parameters);
   {
@@ -138,7 +138,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
     phase_ = ConnectionPhase::accepting;
     qp_number_ = parameters.qp_num;
     former_uid = id_.events().uid();
-    id_.events().set_uid(uid);  // set before the call, since its event needs it
+    id_.events().set_uid(uid);  // set before call->accept(), since the event that follows carries the uid
     accepted_resources_ = parameters.responder_resources;
     accepted_depth_ = parameters.initiator_depth;
     if (agreement_) {
@@ -156,7 +156,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   if (error == 0 && !service) return 0;
   {
     const LockGuard lock(g_registry_lock);
-    if (error == 0) {  // the caller has its answer, and no event follows
+    if (error == 0) {  // a request of port space UDP: the peer has its answer, and no event follows
       phase_ = ConnectionPhase::established;
       return 0;
     }
@@ -167,8 +167,8 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   return error;
 }
 
-// On the active side the connection is established already; if it has ended meanwhile, an event reports its end. On the
-// passive side this command is an error, and rejects the call.
+// Executes an ACCEPT without parameters. On the active side the stream is established already; if the stream has ended
+// meanwhile, an event reports its end. On the passive side such an ACCEPT is an error, and rejects the call.
 int CmConnection::accept_response() {
   std::shared_ptr<provider::Call> established;
   bool responded;

@@ -2,9 +2,10 @@
 // The connection of an id: the commands that establish and end it, and its events (cma.c: rdma_connect, rdma_accept,
 // cma_iw_handler, for RoCE cma_ib_handler; iwcm.c for the states of the stream).
 //
-// It is a member of its CmId. The provider has a weak_ptr to it that shares the ownership of the CmId. Commands are
-// called with the id's command lock held; the provider's callbacks come on any thread. The provider is called without
-// the registry's lock, since it may call back on the same thread.
+// A CmConnection is a member of its CmId. The provider has a weak_ptr to the CmConnection; while the provider locks it,
+// the whole CmId lives. Commands are called with the id's command lock held; the provider's callbacks come on the
+// thread "uiw-cm". Functions of the provider are called without the registry's lock, since the callbacks take that
+// lock.
 //
 // Commands return 0 or an errno.
 #pragma once
@@ -55,8 +56,8 @@ class CmConnection final : public provider::CallObserver {
   // Executes an ACCEPT without parameters, which librdmacm sends on the active side on RoCE and in rdma_establish().
   int accept_response();
   int reject(const std::uint8_t* private_data, std::size_t size, unsigned reason);
-  // Ends the connection. Returns 0 also if it has ended already or was never established, since the peer may have been
-  // faster.
+  // Ends the connection. EINVAL if there has been no call. Returns 0 also if the call has failed or the connection has
+  // ended already, since the peer may have been faster.
   int disconnect();
 
   // provider::CallObserver
@@ -64,11 +65,11 @@ class CmConnection final : public provider::CallObserver {
   void failed(int error, const provider::CallParameters* peer) override;
   void disconnected() override;
 
-  std::uint32_t qp_number() const UIW_REQUIRES(g_registry_lock) { return qp_number_; }  // 0 before CONNECT and ACCEPT
+  std::uint32_t qp_number() const UIW_REQUIRES(g_registry_lock) { return qp_number_; }  // 0 before CONNECT or ACCEPT
   ConnectionPhase phase() const UIW_REQUIRES(g_registry_lock) { return phase_; }
   bool has_stream() const UIW_REQUIRES(g_registry_lock) { return phase_ != ConnectionPhase::none; }
   const std::optional<RoceAgreement>& agreement() const UIW_REQUIRES(g_registry_lock) { return agreement_; }
-  // Starts from an incoming call; `request` has the parameters of its event.
+  // Starts from an incoming call; `request` has the parameters of the CONNECT_REQUEST event.
   void begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request)
       UIW_REQUIRES(g_registry_lock);
   Detached detach() UIW_REQUIRES(g_registry_lock);
@@ -87,12 +88,12 @@ class CmConnection final : public provider::CallObserver {
   CmId& id_;
   ConnectionPhase phase_ UIW_GUARDED_BY(g_registry_lock) = ConnectionPhase::none;
   std::uint32_t qp_number_ UIW_GUARDED_BY(g_registry_lock) = 0;
-  bool responded_ UIW_GUARDED_BY(g_registry_lock) = false;          // the stream of the active side was established
+  bool responded_ UIW_GUARDED_BY(g_registry_lock) = false;          // active side: the stream was established
   bool disconnect_wanted_ UIW_GUARDED_BY(g_registry_lock) = false;  // DISCONNECT came while the stream was being set up
   std::uint8_t retry_count_ UIW_GUARDED_BY(g_registry_lock) = 0;    // from CONNECT
   std::uint8_t accepted_resources_ UIW_GUARDED_BY(g_registry_lock) = 0;
-  std::uint8_t accepted_depth_ UIW_GUARDED_BY(g_registry_lock) = 0;         // from ACCEPT
-  std::optional<RoceAgreement> agreement_ UIW_GUARDED_BY(g_registry_lock);  // set by the peer's message
+  std::uint8_t accepted_depth_ UIW_GUARDED_BY(g_registry_lock) = 0;         // accepted_*: from ACCEPT
+  std::optional<RoceAgreement> agreement_ UIW_GUARDED_BY(g_registry_lock);  // RoCE view: set by the peer's MPA frame
   std::shared_ptr<provider::Call> connection_ UIW_GUARDED_BY(g_registry_lock);
 };
 

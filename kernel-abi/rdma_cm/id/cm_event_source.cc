@@ -27,7 +27,7 @@ void CmEventSource::post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp
   response.id = number_;
   try {
     reserve(1);
-  } catch (const std::bad_alloc&) {  // only for an event that was not reserved
+  } catch (const std::bad_alloc&) {  // can only be thrown if no memory was reserved for the event
     return;
   }
   spare_events_.front() = {owner, nullptr, response, nullptr};

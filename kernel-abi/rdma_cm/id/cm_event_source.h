@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Posts the events of an id to its channel, with the uid by which the program knows the id.
 //
-// It is part of a CmId. The memory of an event is allocated before the operation that causes the event begins: a
-// program waits for events, so none may be lost for lack of memory.
+// A CmEventSource is part of a CmId. The memory of an event is allocated before the operation that causes the event
+// begins: a program waits for events, so none may be lost for lack of memory.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,15 @@ class CmEventSource {
 
   const std::shared_ptr<CmChannel>& channel() const UIW_REQUIRES(g_registry_lock) { return channel_; }
   void set_channel(std::shared_ptr<CmChannel> channel) UIW_REQUIRES(g_registry_lock) { channel_ = std::move(channel); }
-  // The program's name for the id. It is 0 until the program accepts a new connection; while it is 0, the id has no
-  // events.
+  // The program's name for the id. For the new id of an incoming call it is 0 until ACCEPT; the events of an id are not
+  // posted while its uid is 0.
   std::uint64_t uid() const UIW_REQUIRES(g_registry_lock) { return uid_; }
   void set_uid(std::uint64_t uid) UIW_REQUIRES(g_registry_lock) { uid_ = uid; }
 
   // Allocates memory for `count` events; throws std::bad_alloc.
   void reserve(std::size_t count) UIW_REQUIRES(g_registry_lock);
-  // Posts an event; `owner` is its id. An event without reserved memory is dropped if there is no memory.
+  // Posts an event; `owner` is the id of the event. If no memory is reserved and none can be allocated, the event is
+  // dropped.
   void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response) UIW_REQUIRES(g_registry_lock);
   void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const CmEventParameters& parameters)
       UIW_REQUIRES(g_registry_lock);

@@ -21,7 +21,7 @@ constexpr std::uint32_t kMulticastQp = 0xFFFFFF;
 
 std::atomic<std::uint32_t> g_next_number{0};
 
-// What a program needs to send to the group.
+// The parameters of a MULTICAST_JOIN event: what a program needs in order to send to the group.
 rdma_ucm_ud_param parameters_of(const CmRoute& route, const sockaddr_storage& group,
                                 const provider::DeviceInfo& device) {
   const sockaddr_storage source = unmapped(route.source());

@@ -133,8 +133,9 @@ int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::millisecond
   return 0;
 }
 
-// Looks whether the link-layer address of the next hop is known now, as the kernel does (core/addr.c). True if the
-// resolution goes on: the address is unknown and the program's time is not over. Otherwise reports the result.
+// Asks whether the link-layer address of the next hop is known now, as the kernel does (core/addr.c). True if the
+// address is still unknown and the timeout of RESOLVE_ADDR has not passed. Otherwise reports the result by an event,
+// unless this resolution is no longer the current one.
 bool CmId::resolution_goes_on(Resolution& resolution) {
   const LockGuard command(command_mutex_);
   {
@@ -215,7 +216,7 @@ int CmId::notify() {
 int CmId::resolve_ib_service() {
   const LockGuard lock(g_registry_lock);
   if (!route_.has_device() || state_ != CmState::addr_bound) return EINVAL;
-  return EOPNOTSUPP;  // iWARP has no subnet administrator
+  return EOPNOTSUPP;  // neither view of uiw has a subnet administrator
 }
 
 int CmId::write_event(std::uint32_t event, std::uint32_t status, std::uint64_t argument) {
@@ -246,7 +247,8 @@ CmId::Detached CmId::detach() {
   return {listener_.detach(), connection_.detach(), route_.detach(), events_.events_reported()};
 }
 
-// If a thread of the parent was inside a command, the id may be half changed, so it is not used here.
+// If a thread of the parent was executing a command on the id during the fork, the id may be half changed, so the child
+// does not use the id.
 void CmId::inherit(std::vector<std::shared_ptr<void>>& left) {
   left_to_parent_ = left_to_parent_ || command_mutex_.left_taken() || connection_.has_stream();
   left.push_back(connection_.leave_to_parent());
@@ -264,7 +266,7 @@ void CmId::announce() {
     const LockGuard lock(g_registry_lock);
     if (is_destroyed() || left_to_parent_) return;
   }
-  if (route_.has_substitute()) route_.renew();  // what fails now is tried again by go_on()
+  if (route_.has_substitute()) route_.renew();  // go_on() tries again if this fails
 }
 
 void CmId::go_on() {
@@ -278,7 +280,7 @@ void CmId::go_on() {
   int error = route_.renew();
   if (error == 0) error = listener_.go_on();
   if (error == 0 && resolves) {
-    // The timer was a task of the parent's thread.
+    // The parent's timer does not run in this process, so a new timer is set for the rest of the timeout.
     const CmRoute::Ends before = resolution_->before;
     const auto left = resolution_->end - Resolution::Clock::now();
     error = begin_resolution(before, std::chrono::ceil<std::chrono::milliseconds>(left));
@@ -303,7 +305,7 @@ void CmId::tear_down(Detached detached) {
   if (detached.route.socket >= 0) close_descriptor(detached.route.socket);
 }
 
-// As in ucma.c and cma.c: first the event, then the end of the connection or listener.
+// As in ucma.c and cma.c, the event is posted before the connection or the listener ends.
 void CmId::interface_removed(unsigned ifindex) {
   const LockGuard command(command_mutex_);
   if (!route_.device() || route_.device()->ifindex != ifindex) return;

@@ -5,8 +5,8 @@
 // The registry owns an id until it is destroyed; events, commands in progress and the provider's callbacks keep it
 // alive as long as they need it.
 //
-// Commands return 0 or an errno and are called with command_lock() held. Callbacks of the provider come on any thread,
-// without it. State and events need the registry's lock (cm_registry.h), which the commands take.
+// Commands return 0 or an errno and are called with command_lock() held. Callbacks of the provider come on the thread
+// "uiw-cm", without that lock. State and events need the registry's lock (cm_registry.h), which the commands take.
 #pragma once
 
 #include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
@@ -33,7 +33,7 @@ namespace uiw::kernel_abi {
 enum class CmState { idle, addr_bound, addr_query, addr_resolved, route_resolved, connect, listen, destroyed };
 
 struct CmIdParameters {
-  std::uint64_t uid;         // the program's name for the id; 0 until the program accepts a new connection
+  std::uint64_t uid;         // the program's name for the id; 0 for an incoming call before ACCEPT
   std::uint16_t port_space;  // RDMA_PS_*
   std::uint8_t qp_type;
 };
@@ -54,7 +54,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   std::uint32_t number() const { return number_; }
   Mutex& command_lock() { return command_mutex_; }
 
-  // The parts; each says which lock it needs.
+  // The parts of the id; the header of each part says which lock it needs.
   CmRoute& route() { return route_; }
   const CmRoute& route() const { return route_; }
   CmConnection& connection() { return connection_; }
@@ -77,15 +77,15 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int set_reuse_address(bool value);
   int set_address_family_only(bool value);
   int set_ib_path(const std::vector<std::uint8_t>& records);
-  // Moves from the TCP or UDP port with its number to a substitute port (provider/connect/rdma_port.h). EINVAL if it
-  // has no such port.
+  // Moves the id from the TCP or UDP port that equals its RDMA port number to a substitute port
+  // (provider/connect/rdma_port.h). EINVAL if the id has no such port.
   int give_way();
 
-  // To be called when an interface was removed. If the id's device was of this interface, reports that to the program
-  // and ends the connection; from then on the id can only be destroyed. Takes the command lock.
+  // To be called when an interface was removed. If the id's device was of this interface, reports DEVICE_REMOVAL and
+  // ends the connection; from then on the id can only be destroyed. Takes the command lock.
   void interface_removed(unsigned ifindex);
 
-  // For the parts and the registry.
+  // Functions that the parts of the id and the registry call.
   CmState state() const UIW_REQUIRES(g_registry_lock) { return state_; }
   void set_state(CmState state) UIW_REQUIRES(g_registry_lock) { state_ = state; }
   bool is_destroyed() const UIW_REQUIRES(g_registry_lock) { return state_ == CmState::destroyed; }
@@ -103,12 +103,12 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   // parent's. Puts objects that must not be destroyed in this process into `left`.
   void inherit(std::vector<std::shared_ptr<void>>& left) UIW_REQUIRES(g_registry_lock);
   bool is_left_to_parent() const UIW_REQUIRES(g_registry_lock) { return left_to_parent_; }
-  // To be called when the parent process has ended and this one, its heir, has not used the channel yet. If the socket
-  // has a substitute port (rdma_port.h), takes the RDMA port number, by which callers find that port; go_on() tries
-  // again if this fails. Takes the command lock.
+  // To be called when the parent process has ended, and this process may take over the channel but has not used it yet.
+  // If the id has a substitute port (rdma_port.h), takes the RDMA port number, by which callers find that port; go_on()
+  // tries again if this fails. Takes the command lock.
   void announce();
-  // To be called when the parent has ended and this process is its heir: takes the RDMA port number, listens, and goes
-  // on with an address resolution. Takes the command lock.
+  // To be called when the parent has ended and this process takes over the channel: takes the RDMA port number,
+  // listens, and continues an address resolution that was in progress. Takes the command lock.
   void go_on();
 
  private:
@@ -122,12 +122,12 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   CmRoute route_;
   CmEventSource events_;
   CmState state_ UIW_GUARDED_BY(g_registry_lock) = CmState::idle;
-  bool removed_ UIW_GUARDED_BY(g_registry_lock) = false;  // its device has been removed
+  bool removed_ UIW_GUARDED_BY(g_registry_lock) = false;  // the id's device has been removed
   bool left_to_parent_ UIW_GUARDED_BY(g_registry_lock) = false;
   CmConnection connection_;
   CmListener listener_;
   CmGroups groups_;
-  std::shared_ptr<Resolution> resolution_;  // the last one that had to wait; guarded by the command lock
+  std::shared_ptr<Resolution> resolution_;  // the last address resolution that had to wait; needs the command lock
 };
 
 }  // namespace uiw::kernel_abi

@@ -36,7 +36,7 @@ int CmListener::listen(int backlog) {
     return error;
   }
   if ((!route.uses_tcp() && !looks_up(route)) || route.source().ss_family == AF_IB)
-    return 0;  // no calls can arrive there
+    return 0;  // no peer can call such an id
 
   int error = 0;
   std::shared_ptr<provider::Listener> listener;
@@ -71,9 +71,9 @@ int CmListener::move() {
   return 0;  // here the former listener closes its socket, without the lock
 }
 
-// Waits for the first peer to connect to an inherited socket, and makes the channel readable. With its next command on
-// the channel this process becomes the parent's heir, and go_on() takes the connection. All functions but ready() are
-// called with the registry's lock held.
+// Waits for the first peer to connect to an inherited socket, and makes the channel readable. When the program then
+// uses the channel, this process takes over the ids of its parent, and go_on() listens on the socket, which still has
+// the connection in its queue. All functions but ready() are called with the registry's lock held.
 class CmListener::CallerWatch final : public provider::CmLoop::Handler {
  public:
   CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}
@@ -124,8 +124,8 @@ int CmListener::go_on() {
     backlog = std::max(backlog_, 1);
   }
   if (socket < 0) return 0;
-  // Since the fork the parent may have destroyed its listener, or the program may have closed the descriptor. Then the
-  // number may be another file's by now, so it is not closed.
+  // Since the fork the parent may have destroyed its listener, or the program may have closed the descriptor. In the
+  // second case another file may have the descriptor's number by now, so the descriptor is not closed here.
   int listens = 0;
   socklen_t size = sizeof listens;
   const bool stream = !looks_up(id_.route());
@@ -150,7 +150,8 @@ int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Lis
   return provider::listen(socket, backlog, observer, listener);
 }
 
-// Whether the backlog has room. True also if a request will be refused for another reason.
+// Whether there is room for another CONNECT_REQUEST in the backlog. True also if a request will be refused for another
+// reason.
 bool CmListener::has_room() {
   const LockGuard lock(g_registry_lock);
   return backlog_ > 0 || id_.state() != CmState::listen || id_.is_removed();
@@ -164,7 +165,7 @@ void CmListener::requested(std::shared_ptr<provider::Call> call, const provider:
     if (!device.name.empty()) {
       CmEvents event(1);
       CmRegistry& registry = CmRegistry::instance();
-      std::shared_ptr<CmId> child;  // declared here so that it is destroyed without the lock
+      std::shared_ptr<CmId> child;  // declared before the lock is taken, so it is destroyed without the lock
       const LockGuard lock(g_registry_lock);
       if (id_.state() == CmState::listen && !id_.is_removed() && backlog_ > 0) {
         child = registry.create_id_locked(id_.events().channel(), {0, id_.route().port_space(), id_.route().qp_type()});
@@ -185,7 +186,7 @@ void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr
                        const sockaddr_storage& local, const provider::DeviceInfo& device,
                        const provider::CallParameters& peer, CmEvents& event) {
   sockaddr_storage called = local;
-  set_port(called, port_of(id_.route().source()));  // the port may be a substitute
+  set_port(called, port_of(id_.route().source()));  // the local port may be a substitute (provider/connect/rdma_port.h)
   child->route().adopt(id_.route(), called, unmapped(call->remote_address()), device);
   child->set_state(CmState::connect);
   if (looks_up(child->route())) {

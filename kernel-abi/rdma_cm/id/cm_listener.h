@@ -2,8 +2,9 @@
 // A listening id: it creates a new id for each incoming call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE
 // cma_ib_req_handler).
 //
-// It is a member of its CmId. The provider has a weak_ptr to it that shares the ownership of the CmId. listen() is
-// called with the id's command lock held, requested() on any thread.
+// A CmListener is a member of its CmId. The provider has a weak_ptr to the CmListener; while the provider locks it, the
+// whole CmId lives. listen() is called with the id's command lock held, the functions of ListenObserver on the thread
+// "uiw-cm".
 #pragma once
 
 #include <sys/socket.h>
@@ -36,7 +37,7 @@ class CmListener final : public provider::ListenObserver {
 
   // The program has fetched a CONNECT_REQUEST, so there is room for another one.
   void count_reported() UIW_REQUIRES(g_registry_lock) { ++backlog_; }
-  // What the caller destroys, without the lock held.
+  // What the caller of detach() destroys without holding the lock.
   struct Detached {
     std::shared_ptr<provider::Listener> listener;
     int inherited_socket;  // the caller closes it, if it is not -1

@@ -18,7 +18,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constexpr std::uint32_t kUnknownIndex = 0xffffffff;  // librdmacm then uses the GUID
+constexpr std::uint32_t kUnknownIndex = 0xffffffff;  // librdmacm then finds the device by its GUID
 
 static_assert(sizeof(__kernel_sockaddr_storage) == sizeof(sockaddr_storage));
 
@@ -92,10 +92,10 @@ rdma_ucm_query_addr_resp query_gid(const CmRoute& route) {
   return response;
 }
 
-// For INIT, sets all access rights of iWARP, since in uiw they apply from the first octet on; the kernel sets some of
-// them, and later. An iWARP queue pair reaches RTS by the connection itself, so the step to RTS has no attributes. On
-// RoCE the program takes the steps to RTR and RTS, and can do so once the peer's message has arrived, even if the
-// stream has ended since.
+// The attributes for INIT have all access rights of iWARP, since uiw applies them from the first octet on; the kernel
+// gives some of the rights, and only once the id has a connection. An iWARP queue pair reaches RTS by the connection
+// itself, so the step to RTS has no attributes. On RoCE the program takes the steps to RTR and RTS, and can do so once
+// the peer's message has arrived, even if the stream has ended since.
 int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) {
   const CmRoute& route = id.route();
   if (qp_state > IBV_QPS_ERR || !route.has_device()) return EINVAL;

@@ -81,7 +81,8 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   return 0;
 }
 
-// Binds a socket to a substitute port. The port in the source address stays the RDMA port number.
+// Binds a socket to a substitute port (provider/connect/rdma_port.h). The port in the source address stays the RDMA
+// port number.
 int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
   const bool v6only = family_only_.value_or(false);
   for (unsigned substitute = 1; substitute <= provider::kSubstitutePorts; ++substitute) {
@@ -106,7 +107,8 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
   return EADDRINUSE;
 }
 
-// Two ids of one process must not share a port, although their sockets, which all have SO_REUSEADDR, could.
+// Reserves the port for this id. Two ids of one process may share a port only if both have RDMA_OPTION_ID_REUSEADDR.
+// The kernel does not check this, since all TCP sockets of ids have SO_REUSEADDR.
 int CmRoute::claim(const CmBinding& binding) {
   CmRegistry& registry = CmRegistry::instance();
   const LockGuard lock(g_registry_lock);
@@ -140,8 +142,8 @@ int CmRoute::claim_pseudo_port(sockaddr_storage& address) {
   }
 }
 
-// AF_IB: the wildcard is accepted on any host; librdmacm binds to it to find out whether the kernel supports the
-// family. A concrete GID would need an InfiniBand port.
+// Binds to an AF_IB address. The wildcard is accepted on any host; librdmacm binds to it to find out whether the kernel
+// supports the family. A concrete GID would need an InfiniBand port.
 int CmRoute::bind_ib(sockaddr_storage& address) {
   constexpr std::uint64_t kSpaceMask = 0xffff'ffff'ffff'0000U;
   if (!is_wildcard(address)) return ENODEV;
@@ -166,9 +168,9 @@ int CmRoute::bind_ib(sockaddr_storage& address) {
 
 int CmRoute::bind_ip(sockaddr_storage& address) {
   if (!is_wildcard(address)) {
-    // In cma.c an id that is bound to a loopback address gets no device. Here it gets one unless the port is 0: some
-    // servers look at the device after they have bound to a port, and programs bind to port 0 to learn which devices
-    // there are.
+    // In cma.c an id that is bound to a loopback address gets no device. Here such an id gets one unless the port is 0:
+    // some servers look at the device after they have bound to a port, and programs bind to port 0 to learn which
+    // devices there are.
     const bool loopback = is_loopback(address);
     int error = loopback && port_of(address) == 0 ? 0 : acquire_device(address);
     if (error == ENODEV) {
@@ -194,10 +196,10 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
   return 0;
 }
 
-// Takes the RDMA port number for the first id, also among processes, that binds to it. Ids with
-// RDMA_OPTION_ID_REUSEADDR only check the number: the one that listens takes it. A number that the kernel has chosen is
-// not taken before listen() either, since hardly anybody else binds to it, and it would cost each active id a
-// descriptor. If the thread for the number cannot be started (EAGAIN), the id is bound but cannot listen.
+// Takes the RDMA port number, so that no other id of any process can bind to it. An id with RDMA_OPTION_ID_REUSEADDR
+// only checks that the number is free, and takes it when it listens. Not called for a port that the kernel has chosen:
+// hardly anybody else binds to such a port, and the number would cost each active id a descriptor. If the thread for
+// the number cannot be started (EAGAIN), the id is bound but cannot listen.
 int CmRoute::hold_number() {
   if (!reuse_address_) {
     const int error = take_number();
@@ -303,7 +305,7 @@ int CmRoute::take_number() {
 
 int CmRoute::give_way() {
   if ((!uses_tcp() && !looks_up(*this)) || substitute_ != 0) return EINVAL;
-  // The number is given up only for a moment, since another process may be waiting for it.
+  // The RDMA port number is free only until make_substitute_socket() takes it again, for the substitute port.
   const bool listens = rdma_port_ != nullptr;
   rdma_port_.reset();
   const int before = std::exchange(socket_, -1);
@@ -330,7 +332,7 @@ void CmRoute::inherit() {
 int CmRoute::renew() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr int kMostPauses = 1000;
-  if (rdma_port_ != nullptr) lacks_number_ = false;  // a substitute was taken meanwhile
+  if (rdma_port_ != nullptr) lacks_number_ = false;  // give_way() has taken the number meanwhile
   if (!lacks_number_) return 0;
   int error = 0;
   const auto is_taken = [&error] { return error == EADDRINUSE || error == EADDRNOTAVAIL; };
@@ -340,7 +342,8 @@ int CmRoute::renew() {
     if (!is_taken()) break;
     std::this_thread::sleep_for(kPause);
   }
-  // If another child of the parent has taken the number, peers that look it up reach the same socket: no error.
+  // If another child of the parent has taken the number, peers that look it up reach the same socket, so that is no
+  // error.
   if (is_taken() && has_substitute()) {
     const std::uint16_t number = port_of(source_);
     const sockaddr_storage called = is_wildcard(source_) ? loopback_of(source_.ss_family, number) : source_;
@@ -361,7 +364,7 @@ int CmRoute::set_family_only(bool value) {
   const bool before = family_only_.value_or(false);
   family_only_ = value;
   if (socket_ < 0 || source_.ss_family != AF_INET6 || before == value) return 0;
-  // TCP accepts the option only before bind.
+  // The kernel accepts IPV6_V6ONLY only before bind(), so a new socket is made.
   close_descriptor(std::exchange(socket_, -1));
   const bool held = rdma_port_ != nullptr;
   rdma_port_.reset();

@@ -2,9 +2,9 @@
 // The route of an id: its two addresses, the device and, on RoCE, the path; the port of the id and the socket that is
 // bound to this port; and their options (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route).
 //
-// It is part of a CmId and has its locks: functions that change something are called with the id's command lock held.
-// Other ids read the binding, so it needs the registry's lock. The route owns the socket until take_socket() or
-// detach() gives it away.
+// A CmRoute is part of a CmId and uses the locks of the CmId: functions that change something are called with the id's
+// command lock held. Other ids read the binding, so it needs the registry's lock. The route owns the socket until
+// take_socket() or detach() gives it away.
 //
 // Functions that return int return 0 or an errno, unless a comment says otherwise.
 #pragma once
@@ -28,7 +28,7 @@ struct CmDevice {
   std::uint64_t guid;  // host byte order
   unsigned ifindex;
   provider::Transport transport;
-  provider::PortCounters* counters;  // with the device's name
+  provider::PortCounters* counters;  // the counters of the device, which also have its name
 };
 
 // A port to which an id is bound, for comparison with other ids.
@@ -53,23 +53,24 @@ class CmRoute {
   std::optional<std::uint8_t> ack_timeout() const { return ack_timeout_; }
   int type_of_service() const { return type_of_service_; }  // negative if the program has not set it
   bool is_reliable() const;
-  // True for port spaces whose connections are TCP connections; the others exist, but nothing is sent for them.
+  // True for port spaces whose connections are TCP connections. An id of another port space has no connection.
   bool uses_tcp() const;
   bool is_roce() const;
 
   // Binds the local address. After an error the caller must call release_binding().
   int bind(const sockaddr_storage& address);
-  // Finds source address and device for a destination. Errors that the kernel reports by an event go to `reported` (0
-  // or an errno) and are no error here.
+  // Finds source address and device for a destination. An error that the kernel reports by an event is stored in
+  // `reported` (0 or an errno), and the function returns 0.
   int resolve(const sockaddr_storage& destination, int& reported);
-  // What resolve() sets, kept to be restored if the neighbour is not found.
+  // The members that resolve() sets, for restoring them if the next hop is not found.
   struct Ends {
     sockaddr_storage source, destination;
     std::optional<CmDevice> device;
   };
   Ends ends() const { return {source_, destination_, device_}; }
   void set_ends(const Ends& ends);
-  // Whether the destination's first hop is known: see provider/connect/neighbour.h.
+  // Whether the link-layer address of the next hop to the destination is known; returns what
+  // provider::look_at_neighbour() returns, and 0 for a wildcard.
   int look_at_neighbour() const;
   // On RoCE: the path to the destination; set_path() stores it.
   int find_path(std::optional<RocePath>& path) const;
@@ -85,12 +86,12 @@ class CmRoute {
   int take_socket();
   // Takes the RDMA port number of the source address (rdma_port.h), unless it has been taken already.
   int take_number();
-  // For an id that is about to listen: from here on it shares its port with no other id, whatever
-  // RDMA_OPTION_ID_REUSEADDR says. EADDRNOTAVAIL or EADDRINUSE if another one has it (cma.c: rdma_listen).
+  // For an id that is about to listen: from here on the id shares its port with no other id, whatever
+  // RDMA_OPTION_ID_REUSEADDR says. EADDRNOTAVAIL or EADDRINUSE if another id has the port (cma.c: rdma_listen).
   int claim_to_listen();
-  // Leaves the TCP or UDP port that has the RDMA port number to another socket, and binds a new socket to a substitute
-  // port, for take_socket(). The caller closes a socket that it has taken before. 0, or an errno if nothing has
-  // changed: EINVAL if there is a substitute already, or no port.
+  // Leaves the TCP or UDP port that equals the RDMA port number to another socket, and binds a new socket to a
+  // substitute port, for take_socket(). The caller closes a socket that it has taken before. 0, or an errno if nothing
+  // has changed: EINVAL if there is a substitute already, or no port.
   int give_way();
   // In the child of a fork: keeps the socket and drops the RDMA port number; renew() takes the number once the parent
   // has ended.
@@ -101,7 +102,7 @@ class CmRoute {
 
   void set_type_of_service(std::uint8_t value) { type_of_service_ = value; }
   int set_ack_timeout(std::uint8_t value);
-  // Also changes an existing socket.
+  // Sets RDMA_OPTION_ID_AFONLY (IPV6_V6ONLY); a socket that is bound already is replaced.
   int set_family_only(bool value);
 
   const std::optional<CmBinding>& binding() const UIW_REQUIRES(g_registry_lock) { return binding_; }
@@ -134,7 +135,7 @@ class CmRoute {
   std::optional<CmDevice> device_;
   std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
-  int socket_ = -1;                          // bound, and still owned by the route
+  int socket_ = -1;                          // bound; -1 if there is none, or after take_socket()
   // The RDMA port number, if this id has taken it: as a listener, by binding to it, or for a substitute port.
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;

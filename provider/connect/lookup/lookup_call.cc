@@ -150,7 +150,7 @@ class LookupCall final : public Call,
   // The following members are used only on the thread of CmLoop.
   std::shared_ptr<PortMapperQuery> query_;
   bool mapper_asked_ = false;
-  bool mapped_ = false;     // the mapper of another host has named the port
+  bool mapped_ = false;     // the port mapper has named another port
   in_port_t aimed_at_ = 0;  // the port of the service that the socket is connected to
   bool over_ = false;
   std::chrono::milliseconds pause_ = kFirstPause, waited_{0};

@@ -23,11 +23,11 @@ namespace uiw::provider {
 //          4      version, 1
 //          5      kind: 1 request, 2 reply, 3 rejection
 //          6..7   the size of the private data
-//          8..15  the number by which the caller knows its request; an answer has that of its request
+//          8..15  a number that the caller has chosen for its request; the answer has the same number
 //         16..19  in a reply: the queue pair number of the service, of 24 bits; else zero
-//         20..23  in a reply: its Q_Key; else zero
+//         20..23  in a reply: the Q_Key of this queue pair; else zero
 //         24..    private data
-//         the last four: CRC32c of all octets before it, least significant octet first, as in an FPDU
+//         the last four: CRC32c of all octets before, least significant octet first, as in an FPDU
 // Numbers are big-endian.
 constexpr std::string_view kLookupKey = "uiwl";
 constexpr std::uint8_t kLookupVersion = 1;

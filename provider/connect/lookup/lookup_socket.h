@@ -13,7 +13,7 @@ namespace uiw::provider {
 
 class LookupSocket {
  public:
-  explicit LookupSocket(int fd) : fd_(fd) {}  // owns it
+  explicit LookupSocket(int fd) : fd_(fd) {}  // owns the descriptor
   ~LookupSocket();
   LookupSocket(const LookupSocket&) = delete;
   LookupSocket& operator=(const LookupSocket&) = delete;
@@ -24,7 +24,8 @@ class LookupSocket {
   long receive(MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
   // `from` is the local address to send from. 0 or an errno.
   int send(Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
-  // Makes an unconnected socket report ICMP errors about what it has sent: the next call on it fails. 0 or an errno.
+  // Makes an unconnected socket report ICMP errors about datagrams that it has sent: the next call on the socket fails.
+  // 0 or an errno.
   int want_errors() const;
   // Sends on a socket that has been connected. 0 or an errno.
   int send(Octets octets) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The greetings of the two ends of a manual connection, in the private data of their MPA frames: which queue pair calls
-// which. Encoding and decoding stand side by side; big-endian; nothing here allocates or throws.
+// The greeting that each end of a manual connection (made without rdma_cm) sends in the private data of its MPA frame.
+// It names the queue pairs of both ends. Encoding and decoding stand side by side; big-endian; nothing here allocates
+// or throws.
 //
 // Different releases of uiw understand each other: the fixed part never changes, and additions are options. An end
 // ignores options that it does not know. So an option must take effect only if both ends have sent it, or be harmless
@@ -39,7 +40,7 @@ enum class PairRefusal : std::uint8_t {
   other_peer = 2,  // the queue pair has another peer, or is itself the end that calls
   wrong_address = 3,
   malformed = 4,
-  other_user = 5,  // the caller's user does not hold the port of the source queue pair
+  other_user = 5,  // the TCP port of the source queue pair is not the caller's user's
 };
 
 //   octet  0..7   "uiw-pair"
@@ -74,8 +75,8 @@ inline PairOctets encode(const PairGreeting& greeting, PairRefusal refusal = Pai
   return octets;
 }
 
-// Decodes a greeting. Empty for another key or version, for a rejection, or if the sizes exceed `from`. Octets behind
-// the options are ignored.
+// Decodes a greeting. Empty for another key or version, for a rejection, or if a size in the greeting exceeds the
+// octets of `from`. Octets behind the options are ignored.
 inline std::optional<PairGreeting> decode_pair_greeting(Octets from) {
   if (from.size() < kPairFixedSize || std::memcmp(from.data(), kPairKey.data(), kPairKey.size()) != 0 ||
       from[8] != std::byte{kPairVersion} || from[9] != std::byte{0}) {

@@ -38,7 +38,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
+constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two attempts to connect
 constexpr std::size_t kMaxKeptPerQp = 4, kMaxKept = 4096;
 
 bool calls(const PairGreeting& own) {
@@ -59,9 +59,9 @@ void refuse(Call& call, const PairGreeting& said, PairRefusal why) noexcept {
   }
 }
 
-// Whether the peer's end of the connection belongs to the user who holds the port in the queue pair number `peer_qp`.
-// Anybody can know that number, so the kernel is asked for the owner of the peer's socket. Always true if the peer is
-// on another host or in another network namespace, whose network is trusted.
+// Whether the peer's end of the connection belongs to the user who has reserved the TCP port that the queue pair number
+// `peer_qp` contains. Anybody can know this number, so the kernel is asked for the owner of the peer's socket. Always
+// true if the peer is on another host or in another network namespace: that network is trusted.
 bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote, std::uint32_t peer_qp) {
   // If both ends have the same address, the peer is on this host.
   if (gid_of(generic(local)) != gid_of(generic(remote))) {
@@ -109,9 +109,9 @@ class Pairs final : public ListenObserver {
     std::shared_ptr<Call> call;
     ScopedTimer expiry;
   };
-  // Takes the newest call that was kept for this end.
+  // Takes the newest call from the peer of this end that waits in kept_. Nothing if there is none.
   std::optional<Kept> take_kept(const PairGreeting& own);
-  // The pair with this number, of Pair::set_number(), has been connected for the first time.
+  // Called when a pair is connected for the first time. `number` is the one that Pair::set_number() has set.
   void connected(std::uint64_t number) { first_connected_ = std::min(first_connected_, number); }
   void restart_retry_timers();
 
@@ -123,15 +123,15 @@ class Pairs final : public ListenObserver {
   std::unordered_map<std::uint32_t, std::vector<Kept>> kept_;
   std::size_t kept_count_ = 0;
   std::uint64_t started_ = 0;
-  // The lowest number, of Pair::set_number(), of the pairs that were first connected since the last check of the retry
-  // timers.
+  // The lowest number (Pair::set_number()) among the pairs that were first connected since the retry timers were last
+  // checked.
   std::uint64_t first_connected_ = ~std::uint64_t{0};
 };
 
 std::atomic<bool> listening{false};  // set by start(); before that no call can have arrived
 
-// `pairs` is made with the first pair, under `making`. It is read without the lock, but only after a step to RTR, which
-// has made it or found it made.
+// The first start() makes `pairs`, with `making` locked. Other code reads `pairs` without the lock, since that code
+// runs only after a start().
 struct Shared {
   Mutex making;
   std::shared_ptr<Pairs> pairs;
@@ -149,8 +149,8 @@ void make_shared_objects() {
   });
 }
 
-// One end of a manual connection, from RTR until the queue pair leaves it. A failed step is retried after a pause; the
-// timer of the pause needs no memory.
+// One end of a manual connection, from the step to RTR until RESET, the next step to RTR or the end of the queue pair.
+// A failed attempt to connect is repeated after a pause, whose timer needs no memory (CmLoop::TimedTask).
 class Pair final : public CallObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
  public:
   // The first run() of the object that is returned adds it to Pairs.
@@ -201,8 +201,8 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
   }
 
   void established(const CallParameters&) override { note_connected(); }
-  // The queue pair handles the end of its stream. If it now has no stream and may attach one, the stream was connected
-  // to another end than the peer, so this end looks for its peer again.
+  // Qp has already handled the end of the stream. If the queue pair may get a new stream in this attempt, the old
+  // stream did not come from the peer (Connection::abandon()), so this end looks for its peer again.
   void disconnected() override {
     connection_.reset();
     const ReadSection section;
@@ -211,7 +211,8 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
     connected_ = false;
     failed(EPROTO, nullptr);
   }
-  // A call has failed: the peer does not listen yet, or its listener did not keep the call long enough.
+  // The connection was not established. For example, the peer does not listen yet, or did not go to RTR in time to
+  // answer.
   void failed(int, const CallParameters*) override {
     connection_.reset();
     if (over_) return;
@@ -267,7 +268,8 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
     }
   }
 
-  // TCP allows a socket to connect to its own address; it then receives what it sends.
+  // The queue pair is its own peer: TCP lets a socket connect to its own address, and the socket receives what it
+  // sends.
   void connect_to_itself() {
     sockaddr_storage own = address_of(greeting().source, ends_.ifindex, 0);
     const int fd = bind_socket(own, false);
@@ -307,7 +309,7 @@ void Pairs::start(Known::node_type node) {
     pairs_.erase(before);
   }
   pairs_.insert(std::move(node));
-  // Calls that were kept, but come from another peer than this pair's, are refused.
+  // Calls that were kept, but come from another end than this pair's peer, are refused.
   if (const auto kept = kept_.find(own.source_qp); kept != kept_.end()) {
     kept_count_ -= std::erase_if(kept->second, [&](const Kept& one) {
       if (one.greeting.same_ends(own.reversed())) return false;
@@ -367,10 +369,10 @@ void Pairs::keep(const PairGreeting& greeting, std::shared_ptr<Call> call) {
     --kept_count_;
   }
   if (kept_count_ >= kMaxKept) return;  // the call is dropped; the peer calls again
-  // The caller has the same deadline for the answer, so after this time it has given up and calls again.
+  // The caller usually has the same start-up timeout, so after this time it has given up this call and calls again.
   const milliseconds time(settings().values.startup_timeout_ms);
-  // `late` is only compared, never dereferenced. Destroying the entry cancels the timer, on this same thread, so
-  // whenever the timer runs, the address still means this call.
+  // `late` is only compared, never dereferenced. Destroying the entry of kept_ cancels the timer, on the thread that
+  // also runs the timers. So whenever the timer runs, the address still means this call.
   ScopedTimer expiry(CmLoop::instance().after(
       time, [number = greeting.destination_qp, late = call.get()] { pairs()->drop(number, late); }));
   kept.push_back({greeting, std::move(call), std::move(expiry)});
@@ -397,9 +399,9 @@ std::optional<Pairs::Kept> Pairs::take_kept(const PairGreeting& own) {
   return taken;
 }
 
-// If programs connect many queue pairs at a time, each waits for those before it, here and at the peer. Such a wait
-// does not mean that its own peer is silent, so its time begins anew whenever a pair that went to RTR before it has
-// been connected.
+// If a program connects many queue pairs at a time, each waits until those before it are connected. Such a wait does
+// not mean that its peer is silent. So when a pair is first connected, the retry timers of all pairs that went to RTR
+// after it start again.
 void Pairs::restart_retry_timers() {
   const std::uint64_t first_connected = std::exchange(first_connected_, ~std::uint64_t{0});
   if (first_connected == ~std::uint64_t{0}) return;

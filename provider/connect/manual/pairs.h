@@ -3,10 +3,11 @@
 // themselves and call ibv_modify_qp.
 //
 // Each of the two ends may go to RTR at any time. The end with the smaller queue pair number (or GID, if the numbers
-// are equal) calls, repeatedly if necessary. The other end listens on the TCP port that its number contains. A call for
-// a queue pair that is not in RTR yet waits until it is. A call is refused if its queue pair does not exist or belongs
-// to another peer, or if the call comes from another user of this host than its greeting claims. A queue pair may be
-// its own peer; its TCP socket is connected to itself in this case.
+// are equal) calls, repeatedly if necessary. The other end listens on the TCP port that its queue pair number contains.
+// A call for a queue pair that is not in RTR yet waits for the step to RTR, up to a time limit. A call is refused if
+// the queue pair that it names does not exist or has another peer, or if it comes from a user of this host who has not
+// reserved the port in the caller's queue pair number. A queue pair may be its own peer; its TCP socket is connected to
+// itself in this case.
 //
 // If the stream of a queue pair turns out to come from another end than the peer, the stream is dropped
 // (Connection::abandon()), and the queue pair looks for its peer again. Steps that fail for lack of memory or
@@ -32,11 +33,12 @@ struct Ends {
   std::shared_ptr<Attempt> attempt;  // of the queue pair
 };
 
-// Called when the queue pair goes to RTR: starts to look for its peer. 0, or the errno of ibv_modify_qp: EADDRINUSE, or
-// EADDRNOTAVAIL if it is not possible to listen on the address of this end.
+// Called when the queue pair goes to RTR: starts to look for its peer. 0, or an errno for ibv_modify_qp: EADDRINUSE or
+// EADDRNOTAVAIL if this process cannot listen on the address of this end, or another errno of listen_on(). Throws
+// std::bad_alloc.
 int start(const Ends& ends, const DeviceInfo& device);
-// Called when the queue pair is destroyed or goes to RESET: stops looking for its peer. If it is destroyed, peers that
-// wait for it are refused. May also be called for queue pairs that were never in RTR.
+// Called when the queue pair is destroyed or goes to RESET: stops looking for its peer. When the queue pair is
+// destroyed, calls that wait for it are refused. May also be called for queue pairs that were never in RTR.
 void stop(std::uint32_t qp_number);
 
 // In the child of a fork: forgets all pairs, which belong to the parent.

@@ -34,9 +34,9 @@ constexpr std::array<milliseconds, 4> kPauses{milliseconds{50}, milliseconds{100
                                               milliseconds{150}};
 static_assert(std::accumulate(kPauses.begin(), kPauses.end(), milliseconds{0}) == kMapperPatience);
 
-// How long the refusal or the silence of a host is remembered. After a refusal asking sooner would be in vain, since
-// Linux sends a host only about one ICMP message a second. After 30 s a silent host may have a mapper or another
-// firewall.
+// How long this process remembers that a host has refused a query, or has not answered one. A query that is sent sooner
+// after a refusal would get no answer, since Linux sends a host only about one ICMP error a second. After 30 s a host
+// that was silent may have started a mapper or changed its firewall.
 constexpr milliseconds kRefusalStands{1000}, kSilenceStands{30'000};
 
 // Hosts without a mapper. If the table is full, a new host replaces the one that would be forgotten next.
@@ -89,7 +89,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
                                   public CmLoop::TimedTask,
                                   public std::enable_shared_from_this<PortMapperQueryImpl> {
  public:
-  // `caller` is the address of the socket.
+  // `caller` is the local address to which the socket `fd` is bound.
   PortMapperQueryImpl(int fd, const sockaddr_storage& caller, const sockaddr_storage& called,
                       std::function<void(in_port_t)> answered, PortSpace space)
       : socket_(fd), mapper_(called), answered_(std::move(answered)) {
@@ -97,7 +97,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
     message_.space = space;
     message_.called = called;
     message_.caller = caller;
-    port_of(message_.caller) = 0;  // TCP chooses it when it connects
+    port_of(message_.caller) = 0;  // TCP chooses the port when it connects
     message_.mapped_caller = message_.caller;
   }
   ~PortMapperQueryImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
@@ -176,7 +176,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   const LookupSocket socket_;
   sockaddr_storage mapper_;
   // Used only on the thread of CmLoop once the socket is watched or the timer is set.
-  std::function<void(in_port_t)> answered_;  // empty after the end
+  std::function<void(in_port_t)> answered_;  // empty once it was called
   PortMapperMessage message_;
   std::size_t sent_ = 0;
   struct Elsewhere {

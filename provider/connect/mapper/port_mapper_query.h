@@ -4,7 +4,7 @@
 //
 // Most hosts have no mapper. Their kernel says so at once (ICMP port unreachable), and the caller uses the RDMA port
 // number as the TCP or UDP port. If there is no answer, for example because of a firewall, a query ends after
-// kMapperPatience. This host is not asked again for a while, so that only the first of many calls waits.
+// kMapperPatience. A host without a mapper is not asked again for a while, so that only the first of many calls waits.
 #pragma once
 
 #include <netinet/in.h>
@@ -26,13 +26,13 @@ class PortMapperQuery {
   virtual ~PortMapperQuery() = default;
 };
 
-// Asks for the port of the RDMA listener with this address and number, from the address of `source` unless that is a
-// wildcard. `answered` is called once, on the thread of CmLoop and without a lock held, with the port in network byte
-// order. It is the number itself if no mapper names another port.
+// Asks for the port of the RDMA listener at `called`, whose port is an RDMA port number. The query is sent from the
+// address of `source` unless that is a wildcard. `answered` is called once, on the thread of CmLoop and without a lock
+// held, with the port in network byte order. If no mapper names another port, this is the RDMA port number.
 //
-// Returns nullptr, and never calls `answered`, if the caller is to use the number as the port: the address is of this
-// host, its host was found to have no mapper lately, or a query cannot be made. Thread-safe; does not block. Throws
-// std::bad_alloc.
+// Returns nullptr, and never calls `answered`, if the caller is to use the RDMA port number as the port: the address is
+// of this host, its host was found to have no mapper lately, or a query cannot be made. Thread-safe; does not block.
+// Throws std::bad_alloc.
 std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called, const sockaddr_storage& source,
                                                  std::function<void(in_port_t)> answered,
                                                  PortSpace space = PortSpace::tcp);

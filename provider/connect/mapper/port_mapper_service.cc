@@ -37,8 +37,8 @@ using std::chrono::milliseconds;
 constexpr std::string_view kHolderName = "uiw-port-mapper";
 constexpr milliseconds kTryAgain{500};
 
-// Binds a socket to the abstract name of the holder, to which nobody connects. Returns the descriptor, or a negative
-// errno: -EADDRINUSE if another process has the name.
+// Binds a Unix socket to kHolderName, the abstract name that shows which process answers (the holder). Nobody connects
+// to it. Returns the descriptor, or a negative errno: -EADDRINUSE if another process has the name.
 int take_holder_name() {
   const int fd =
       DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
@@ -53,8 +53,8 @@ int take_holder_name() {
   return -error;
 }
 
-// Binds a socket to the mapper's port, for both families, or for IPv4 if the host has no IPv6. A descriptor or a
-// negative errno.
+// Binds a UDP socket to the mapper's port, for both address families, or for IPv4 if the host has no IPv6. Returns a
+// descriptor or a negative errno.
 int take_port() {
   int fd = -EAFNOSUPPORT;
   for (const sa_family_t family : {sa_family_t{AF_INET6}, sa_family_t{AF_INET}}) {
@@ -67,11 +67,11 @@ int take_port() {
   return fd;
 }
 
-// Finds listeners for callers on other hosts, at a limited rate: a look-up connects to the processes that have the
-// names, and callers on this host need them as well.
+// Finds listeners for callers on other hosts, at a limited rate: each look-up connects to Unix sockets of the
+// listener's process (rdma_port.h), and callers on this host need these sockets as well.
 class Directory {
  public:
-  // As find_rdma_listener(). Returns `busy` also if too many were looked up lately.
+  // As find_rdma_listener(). Also returns `busy` after too many look-ups, or if the address is not of this host.
   RdmaListener find(const sockaddr_storage& address, PortSpace space, std::uint16_t& port) {
     const CmLoop::Clock::time_point now = CmLoop::Clock::now();
     if (known_ && now - looked_up_ < kKnown && space_ == space &&
@@ -94,7 +94,7 @@ class Directory {
 
  private:
   static constexpr milliseconds kKnown{10};
-  static constexpr std::int64_t kMostTokens = 64;  // one comes each millisecond
+  static constexpr std::int64_t kMostTokens = 64;  // one token is added each millisecond
 
   void refill(CmLoop::Clock::time_point now) {
     const std::int64_t passed = std::chrono::duration_cast<milliseconds>(now - refilled_).count();
@@ -123,7 +123,7 @@ class Service final : public PortMapperMember,
 
   int start() {
     int error = take();
-    // When the holder's process exits, the name may be free a moment before the port.
+    // When the process that has the Unix name and the UDP port exits, the name may be free a moment before the port.
     for (unsigned i = 0; error == EADDRINUSE && i < kTriesAtStart; ++i) {
       ::usleep(kPauseAtStart);
       error = take();
@@ -138,7 +138,7 @@ class Service final : public PortMapperMember,
   }
   bool is_of_this_process() const { return generation_ == fork_generation(); }
 
-  // Tries again to become the holder.
+  // Called by the timer: tries again to become the holder, the process that answers.
   void run() override {
     if (socket_) return;
     const int error = take();
@@ -150,7 +150,7 @@ class Service final : public PortMapperMember,
   void ready(std::uint32_t) override {
     std::array<std::byte, kPortMapperRequestSize> room;
     sockaddr_storage from, to;
-    for (unsigned i = 0; i < kMostAtATime; ++i) {  // the event comes again while there is more
+    for (unsigned i = 0; i < kMostAtATime; ++i) {  // epoll reports the socket again while datagrams are left
       const long size = socket_->receive(room, from, to);
       if (size == -EAGAIN) return;
       if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
@@ -167,8 +167,8 @@ class Service final : public PortMapperMember,
   static constexpr unsigned kTriesAtStart = 5;
   static constexpr useconds_t kPauseAtStart = 2000;
 
-  // Tries to become the holder. 0 or an errno: EALREADY if another process is the holder, EADDRINUSE if a program of
-  // another kind has the port. To tell these two apart, the name is taken before the port.
+  // Tries to become the holder, the process that answers. 0 or an errno: EALREADY if another uiw process is the holder,
+  // EADDRINUSE if another program has the port. To tell these two apart, the Unix name is taken before the port.
   int take() {
     const int name = take_holder_name();
     if (name < 0) return name == -EADDRINUSE ? EALREADY : -name;
@@ -194,8 +194,8 @@ class Service final : public PortMapperMember,
               kPortMapperPort);
   }
 
-  // Turns a request into its answer. False if none is to be sent. A request is rejected if its `called` is not the
-  // address that the datagram was sent to.
+  // Turns a request into its answer. False if no answer is to be sent. A request is rejected if its `called` is not the
+  // address to which the datagram was sent.
   bool answer(PortMapperMessage& message, const sockaddr_storage& to) {
     const sockaddr_storage asked = plain_address(to);
     if (asked.ss_family != message.called.ss_family || gid_of(generic(asked)) != gid_of(generic(message.called))) {
@@ -222,7 +222,7 @@ class Service final : public PortMapperMember,
   }
 
   const unsigned generation_ = fork_generation();
-  std::optional<LookupSocket> socket_;  // only in the holder; written once, before it is watched
+  std::optional<LookupSocket> socket_;  // present only in the holder; does not change while it is watched
   int name_ = -1;
   Directory directory_;
   bool reported_ = false;

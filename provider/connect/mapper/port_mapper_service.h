@@ -19,7 +19,7 @@ namespace uiw::provider {
 class PortMapperMember {
  public:
   virtual ~PortMapperMember() = default;
-  // In the child of a fork: closes the child's copies.
+  // In the child of a fork: closes the child's copies of the sockets.
   virtual void abandon() = 0;
 };
 

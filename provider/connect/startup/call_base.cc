@@ -110,8 +110,8 @@ void CallBase::unwatch_stream() {
   if (const int fd = watched_.exchange(-1); fd >= 0) CmLoop::instance().unwatch(fd);
 }
 
-// Makes the endpoint read what has arrived. If the stream is ending, it has ended on return. False if no stream has the
-// socket.
+// Makes the endpoint read what has arrived. If another thread is ending the stream, returns after that thread has done
+// so. False if the socket does not belong to a stream.
 bool CallBase::hear_stream() {
   const ReadSection section;
   Attachable* qp;
@@ -174,8 +174,8 @@ mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
 CallParameters CallBase::parameters_of_peer() const {
   CallParameters parameters;
   const unsigned own_probes = probes(own_);
-  // A uiw peer has added the Reads for its probes to its values. Another peer may allow fewer Reads than our probes
-  // need. If it allows any, the program gets at least one.
+  // The values of a uiw peer include the Reads for its probes, which are subtracted here. A peer that is not uiw may
+  // allow fewer Reads than our probes need. If it allows any, the program gets at least one.
   const auto depth = [&](unsigned value) -> unsigned {
     assume_held(mutex_);
     if (!said_.read_depths_known) return kMaxReadDepth;
@@ -220,7 +220,7 @@ void CallBase::deadline(UniqueLock<Mutex>& lock) {
 }
 
 Attachable* CallBase::find_end(const CallParameters& own) {
-  placeholder_.reset();  // of an earlier try
+  placeholder_.reset();  // left by an earlier try
   Attachable* qp = find_attachable(own.qp_num);
   if (qp != nullptr) return qp->can_attach(own.attempt.get()) ? qp : nullptr;
   if (own.attempt || settings().values.transport != Transport::roce) return nullptr;
@@ -327,7 +327,7 @@ void CallBase::on_ended(UniqueLock<Mutex>& lock) {
   });
 }
 
-// Manual connections are not logged, since they fail and are tried again until both ends are there.
+// Failures of manual connections are not logged, since each end tries again until its peer is there.
 void CallBase::log_failure(int error, bool rejected, bool answer_awaited) const {
   if (own_.attempt || !logs(LogLevel::error)) return;
   const char* why = text_of_errno(error);

@@ -2,18 +2,20 @@
 // The common part of both sides of a connection start-up: the socket, the lock, the deadline, the step that gives the
 // stream to its queue pair, and the report of the stream's end.
 //
-// Ownership: a call owns its socket until hand_over() gives the socket to the queue pair. Until then the consumer owns
-// the call; from then on the stream keeps the call alive until the stream ends. CmLoop keeps a weak reference.
+// Ownership: a call owns its socket until hand_over() gives the socket to the queue pair. Until then the consumer
+// (rdma_cm or connect/manual/) owns the call; from then on the stream keeps the call alive until the stream ends.
+// CmLoop keeps a weak reference.
 //
 // Order: if a peer establishes or closes several connections in turn, the thread of CmLoop reports these events in the
-// same order, although other threads read the streams. To do so, this thread watches the socket of a stream that
-// rdma_cm has accepted, and reads the first message itself. A request is reported after all events that were pending
-// when it was read (CmLoop::post_behind()). The end of a stream is reported by whichever thread sees it.
+// same order, although other threads read the streams. To do so, the thread of CmLoop watches the socket of a stream
+// that rdma_cm has accepted, and reads the first message itself. A request is reported after all events that were
+// pending when the request was read (CmLoop::post_behind()). Whichever thread sees the end of a stream posts the report
+// of it to CmLoop.
 //
 // Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread. The
-// functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag for
-// run(). mutex_ is taken before the locks of a queue pair. It is released before an observer is called, so a function
-// that gets a UniqueLock may return with the lock released.
+// functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag and post
+// run(). mutex_ is taken before the locks of a queue pair. mutex_ is released before an observer is called, so a
+// function that gets a UniqueLock may return with the lock released.
 //
 // Errors: a call fails with ENOMEM if there is no memory for the next step of its set-up.
 #pragma once
@@ -74,7 +76,7 @@ class CallBase : public Call,
 
   CallBase(TcpStream&& socket, State state);
 
-  // Called when the socket is readable or has connected, and no stream has it yet.
+  // Called when the socket is readable or has connected, and was not given to a stream yet.
   virtual void socket_ready(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) = 0;
   // To be called when the connection is established: frees what only the start-up needed.
   virtual void drop_startup() UIW_REQUIRES(mutex_) = 0;
@@ -101,8 +103,8 @@ class CallBase : public Call,
     report();
   }
 
-  // The number of RDMA Reads by which the IRD and ORD of a proposal exceed the program's values: probes, which confirm
-  // completions (RFC 5040 section 5.5).
+  // The number of RDMA Reads by which the IRD and ORD of a proposal exceed the program's values. They are for probes:
+  // Reads of no octets, whose answers confirm that earlier work has been placed (RFC 5040 section 5.5).
   unsigned probes(const CallParameters& own) const UIW_REQUIRES(mutex_);
   mpa::Proposal proposal_of(const CallParameters& own) const UIW_REQUIRES(mutex_);
   // What the peer's start-up frame says, as CallObserver gets it.
@@ -112,15 +114,16 @@ class CallBase : public Call,
   void start_deadline() UIW_REQUIRES(mutex_);
   bool send_whole(const std::vector<std::byte>& octets) UIW_REQUIRES(mutex_);
 
-  // The endpoint for the stream: the queue pair with the number in `own`. If there is none, rdma_cm in the RoCE view
-  // gets a Placeholder, which the call keeps. Null if there is no endpoint, or if the queue pair cannot have a stream
-  // now. The result is valid inside the caller's ReadSection.
+  // The endpoint for the stream: the queue pair with the number in `own`. If there is no such queue pair, rdma_cm in
+  // the RoCE view gets a Placeholder, which the call keeps. Null if there is no endpoint, or if the queue pair cannot
+  // have a stream now. The result is valid inside the caller's ReadSection.
   Attachable* find_end(const CallParameters& own) UIW_REQUIRES(mutex_);
   // The endpoint that find_end() has found; null if it is gone.
   Attachable* end() const UIW_REQUIRES(mutex_);
   // Watches the socket of a stream of rdma_cm for the peer's first message; 0 or an errno. Throws std::bad_alloc. The
-  // called side calls this before it replies. Otherwise the caller's message might arrive unseen, and the caller's next
-  // step would be reported first. unwatch_stream() stops watching; it is called while the socket is open.
+  // called side calls this before it replies. Otherwise the peer's first message might arrive unseen, and what the peer
+  // does next on another connection would be reported first. unwatch_stream() stops watching; it is called while the
+  // socket is open.
   int watch_for_first_message() UIW_REQUIRES(mutex_);
   void unwatch_stream();
   // To be called when the connection is established: by the peer's first message or, if no ready-to-receive message was
@@ -142,9 +145,9 @@ class CallBase : public Call,
   CallParameters own_ UIW_GUARDED_BY(mutex_), peer_parameters_ UIW_GUARDED_BY(mutex_);
   std::weak_ptr<CallObserver> observer_ UIW_GUARDED_BY(mutex_);
   mpa::PeerSaid said_ UIW_GUARDED_BY(mutex_);
-  unsigned revision_ UIW_GUARDED_BY(mutex_) = 2;                       // of MPA, in the request
+  unsigned revision_ UIW_GUARDED_BY(mutex_) = 2;                       // of MPA, as in the request
   std::shared_ptr<Placeholder> placeholder_ UIW_GUARDED_BY(mutex_);    // in place of a queue pair
-  std::unique_ptr<RingRendezvous> rendezvous_ UIW_GUARDED_BY(mutex_);  // of the caller, until the reply has arrived
+  std::unique_ptr<RingRendezvous> rendezvous_ UIW_GUARDED_BY(mutex_);  // at the caller, until the reply has arrived
 
  private:
   bool hear_stream();
@@ -155,7 +158,7 @@ class CallBase : public Call,
   void on_ended(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_);
 
   std::optional<CmLoop::Clock::time_point> deadline_ UIW_GUARDED_BY(mutex_);
-  int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;                 // of a stream that ends before it is established
+  int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;                 // reported if an unestablished stream ends
   std::atomic<bool> stream_established_{false}, stream_over_{false};  // set by the stream, handled by run()
   std::atomic<int> watched_{-1};  // the stream's socket while this call watches it, else -1
 };

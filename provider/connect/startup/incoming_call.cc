@@ -91,8 +91,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
     }
     // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
     if (!first_message) note_established();
-    // From here on nothing needs memory. The reply is small and is the first thing sent, so it fits into the socket's
-    // buffer.
+    // From here on nothing throws. The reply is small and is the first thing sent, so it fits into the socket's buffer.
     if (!send_whole(reply_)) {
       unwatch_stream();
       state_ = State::over;
@@ -115,20 +114,21 @@ class CalledEnd final : public CallBase, public IncomingCall {
     }
     state_ = State::over;
     CmLoop::instance().unwatch(socket_.fd());
-    // Lingers, so that the peer can read the rejection before FIN.
+    // If the socket were closed with unread octets, TCP would send a reset, and the peer could lose the rejection.
     linger_and_close_rejected(std::move(socket_));
     return 0;
   }
 
  private:
   void socket_ready(UniqueLock<Mutex>& lock) override UIW_REQUIRES(mutex_) {
-    // Once the request has arrived, the consumer decides. If the caller hangs up meanwhile, accept() finds out.
+    // Once the request has arrived, the consumer decides. If the caller closes meanwhile, only accept() or the stream
+    // notices.
     if (state_ == State::awaiting_request) read_request(lock);
   }
 
-  // Whether a program may be forwarding the octets of the caller, perhaps from another host: the caller has an address
-  // of this host but was not found on it. False for a manual connection, since the owner of both ends is known
-  // (manual/pairs.cc).
+  // Whether a program may be forwarding the octets of the caller, perhaps from another host. Called if the caller was
+  // not found on this host; true if the caller nevertheless has an address of this host. False for a manual connection:
+  // manual/pairs.cc has checked the owner of the caller's socket.
   bool may_be_forwarded(const CallParameters& own, const mpa::Proposal& proposal) const UIW_REQUIRES(mutex_) {
     return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !placeholder_ &&
            !own.attempt;
@@ -149,7 +149,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
               AddressText(local_).c_str(), revision_);
     // Nothing is read for now. The socket stays watched, so that the child of a fork closes its copy.
     CmLoop::instance().change(socket_.fd(), EPOLLET);
-    CmLoop::instance().cancel(*this);  // the deadline
+    CmLoop::instance().cancel(*this);  // the deadline's timer
     CmLoop::instance().post_behind(shared_from_this());
   }
 

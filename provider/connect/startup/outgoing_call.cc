@@ -86,7 +86,8 @@ class OutgoingCall final : public CallBase {
     return connect_tcp();
   }
 
-  // Asks the port mapper of the called host, if there may be one. If true is returned, mapper_answered() goes on.
+  // Asks the port mapper of the called host, if there may be one. If true is returned, mapper_answered() continues the
+  // call.
   bool asks_mapper() UIW_REQUIRES(mutex_) {
     sockaddr_storage source{};
     socklen_t size = sizeof source;
@@ -115,7 +116,7 @@ class OutgoingCall final : public CallBase {
     }
     state_ = State::connecting;
     int error = dial();
-    // Within a host TCP has connected by now. A second connect() confirms that and saves a turn of the loop.
+    // On one host TCP has connected by now. A second connect() confirms that, without a wait for epoll.
     if (error == EINPROGRESS) error = dial();
     if (error == EADDRNOTAVAIL && leave_port()) return connect_tcp();
     if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
@@ -134,9 +135,10 @@ class OutgoingCall final : public CallBase {
     }
   }
 
-  // Goes on from another local port. TCP keeps the addresses and ports of a connection for a minute after its end, so a
-  // port that the program has bound to may not be free. In the RoCE view the program's port is only a number of
-  // rdma_cm, which is free at once, so TCP may use any port. False if no other port may be used, or it fails.
+  // Replaces the socket by one with another local port. TCP keeps the addresses and ports of a connection for a minute
+  // after its end (TIME_WAIT), so the port that the program has bound may be in use. In the RoCE view the program's
+  // port is only an rdma_cm port number, which is free at once, so TCP may use any port. False if no other port may be
+  // used, or if there is no new socket.
   bool leave_port() UIW_REQUIRES(mutex_) {
     if (own_.attempt || settings().values.transport != Transport::roce || std::exchange(left_port_, true)) return false;
     sockaddr_storage source{};
@@ -153,8 +155,8 @@ class OutgoingCall final : public CallBase {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
-    // A placeholder has no stream to share memory for. A manual connection asks for no presence, since its called end
-    // checks the owner of the caller's socket.
+    // A placeholder has no stream to share memory for. A manual connection does not ask for Purpose::presence, since
+    // its called end checks the owner of the caller's socket.
     if (!placeholder_) {
       rendezvous_ =
           RingRendezvous::listen(local_, remote_, {!proposal_.markers, !proposal_.crc && own_.attempt == nullptr});
@@ -240,7 +242,8 @@ class OutgoingCall final : public CallBase {
     });
   }
 
-  // A peer that knows only RFC 5044 has rejected revision 2: calls again with revision 1 (RFC 6581 section 10).
+  // A peer that knows only RFC 5044 has rejected revision 2: this end calls again with revision 1 (RFC 6581 section
+  // 10).
   void call_by_revision_1(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;
@@ -289,13 +292,13 @@ class OutgoingCall final : public CallBase {
 
   void drop_startup() override UIW_REQUIRES(mutex_) { proposal_.private_data = std::vector<std::byte>(); }
 
-  sockaddr_storage called_ UIW_GUARDED_BY(mutex_){};  // with the number of an RDMA port; `remote_` has the TCP port
+  sockaddr_storage called_ UIW_GUARDED_BY(mutex_){};  // its port is an RDMA port number; `remote_` has the TCP port
   mpa::Proposal proposal_ UIW_GUARDED_BY(mutex_);
-  std::shared_ptr<PortMapperQuery> query_ UIW_GUARDED_BY(mutex_);  // while it is under way
+  std::shared_ptr<PortMapperQuery> query_ UIW_GUARDED_BY(mutex_);  // while the query runs
   unsigned refused_ UIW_GUARDED_BY(mutex_) = 0;                    // attempts that were refused
   int call_error_ UIW_GUARDED_BY(mutex_) = 0;                      // the error of a call that failed at once
   int tos_ UIW_GUARDED_BY(mutex_) = -1;
-  bool left_port_ UIW_GUARDED_BY(mutex_) = false;  // the source has another port than the program has bound to
+  bool left_port_ UIW_GUARDED_BY(mutex_) = false;  // the local port is not the one that the program has bound
 };
 
 }  // namespace

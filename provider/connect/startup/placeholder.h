@@ -7,7 +7,8 @@
 // The TCP connection stays open without an RDMAP stream, so that each end sees when the other closes. The caller sends
 // the ready-to-receive message (RFC 6581 section 9) when its program confirms the reply. This message establishes the
 // called side, as an RTU does on InfiniBand. It is never an RDMA Read, since a placeholder cannot answer one
-// (Proposal::read_as_rtr). If anything else arrives, the connection is reset, since no queue pair could receive it.
+// (Proposal::read_as_rtr). If more octets arrive than such a message can have, the connection is reset, since no queue
+// pair could receive them.
 //
 // Thread-safe. attach() is called once. The owner is told once that the connection has ended, and is not kept alive
 // afterwards.
@@ -32,8 +33,8 @@ class Placeholder final : public Attachable,
  public:
   ~Placeholder() override;
 
-  // Attachable. attach() also fails with EPROTO if the peer waits for an RDMA Read as ready-to-receive message, and
-  // with an errno of CmLoop::watch().
+  // Implements Attachable. attach() also fails with EPROTO if the peer waits for an RDMA Read as ready-to-receive
+  // message, and with an errno of CmLoop::watch().
   int attach(TcpStream& socket, const Attachment& attachment) override;
   bool can_attach(const manual::Attempt*) override { return true; }
   bool is_for(std::uint32_t) override { return true; }
@@ -55,7 +56,7 @@ class Placeholder final : public Attachable,
   enum class By { fin, reset };
   void end(By how) UIW_REQUIRES(mutex_);
 
-  Mutex mutex_;  // taken after that of the owner's connection
+  Mutex mutex_;  // taken after CallBase::mutex_
   TcpStream socket_ UIW_GUARDED_BY(mutex_);
   std::shared_ptr<ConnectionOwner> owner_ UIW_GUARDED_BY(mutex_);  // null before attach() and after the end
   mpa::Agreement agreement_ UIW_GUARDED_BY(mutex_);

@@ -14,7 +14,7 @@
 
 namespace uiw::provider {
 
-// A count has three bits; 7 RNR retries go on for ever.
+// Each count is from 0 to 7. An RNR retry count of 7 means that retries never end.
 struct RetryCounts {
   static constexpr std::uint8_t kMost = 7;
   std::uint8_t retry = kMost, rnr_retry = kMost;
@@ -27,7 +27,7 @@ struct RetryCounts {
 constexpr std::string_view kRetryCountsKey = "uiw-cm";
 constexpr std::size_t kRetryCountsSize = 8;
 
-// Default counts are left out, so that most private data stays as it is. Throws std::bad_alloc.
+// Appends nothing if both counts have the default, 7, so that most private data stays as it is. Throws std::bad_alloc.
 inline void append(const RetryCounts& counts, std::vector<std::byte>& private_data) {
   if (counts == RetryCounts{}) return;
   for (const char octet : kRetryCountsKey) private_data.push_back(static_cast<std::byte>(octet));
@@ -35,7 +35,7 @@ inline void append(const RetryCounts& counts, std::vector<std::byte>& private_da
   private_data.push_back(std::byte{counts.rnr_retry});
 }
 
-// Removes the counts from the end of a peer's private data.
+// Removes the counts from the end of a peer's private data and returns them; returns the defaults if there are none.
 inline RetryCounts take_retry_counts(std::vector<std::byte>& private_data) {
   if (private_data.size() < kRetryCountsSize) return {};
   const std::byte* const at = private_data.data() + (private_data.size() - kRetryCountsSize);

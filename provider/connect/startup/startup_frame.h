@@ -30,7 +30,7 @@ class StartupFrame {
   bool plausible() const;
   Result take(TcpStream& socket, MutableOctets to);
 
-  std::array<std::byte, mpa::kStartupHeaderSize> key_;  // the key and the other octets of the header
+  std::array<std::byte, mpa::kStartupHeaderSize> key_;  // the header of the frame, which begins with the key
   std::size_t size_ = 0;  // octets that have arrived, of the header or of the private data
   std::optional<mpa::StartupHeader> header_;
   std::unique_ptr<std::byte[]> private_data_;

@@ -91,8 +91,9 @@ int uiwdv_wr_masked_cmp_swap(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remot
                              uint64_t compare_mask, uint64_t swap, uint64_t swap_mask);
 
 /*
- * Immediate Data alone. It takes a receive of the peer, which completes with opcode IBV_WC_RECV_RDMA_WITH_IMM, flag
- * IBV_WC_WITH_IMM and byte_len 0. No data may follow: the batch then fails with EINVAL.
+ * An Immediate Data message without an RDMA Write. It consumes a receive of the peer, which completes with opcode
+ * IBV_WC_RECV_RDMA_WITH_IMM, flag IBV_WC_WITH_IMM and byte_len 0. The request takes no data: if ibv_wr_set_sge() or a
+ * similar function follows, the batch fails with EINVAL.
  */
 int uiwdv_wr_imm8(struct ibv_qp_ex* qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 
@@ -104,14 +105,14 @@ int uiwdv_wr_imm8(struct ibv_qp_ex* qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 int uiwdv_wc_imm8(struct ibv_cq* cq, const struct ibv_wc* wc, uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
- * As uiwdv_wc_imm8(), for the completion to which ibv_start_poll() or ibv_next_poll() has moved. EINVAL also if the
- * queue was created without IBV_WC_EX_WITH_IMM or IBV_WC_EX_WITH_SRC_QP.
+ * As uiwdv_wc_imm8(), for the completion to which ibv_start_poll() or ibv_next_poll() has moved. The queue has to be
+ * created with IBV_WC_EX_WITH_IMM and IBV_WC_EX_WITH_SRC_QP; otherwise this function may return EINVAL.
  */
 int uiwdv_wc_read_imm8(struct ibv_cq_ex* cq, uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
  * The resource_type for the allocators of a parent domain (ibv_alloc_parent_domain()): the entries of a completion
- * queue that was made in it by ibv_create_cq_ex(). All other memory is the library's own.
+ * queue that ibv_create_cq_ex() makes in this domain. The library allocates all other memory by itself.
  */
 enum uiwdv_res_type { UIWDV_RES_TYPE_CQ = 1 };
 

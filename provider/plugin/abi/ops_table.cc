@@ -11,7 +11,7 @@ namespace {
 
 struct KnownOp {
   const char* name;
-  int since;  // the rdma-core release that added it to the table; 39: that one, or one before it
+  int since;  // the rdma-core release that added the operation; 39: release 39 or an earlier one
 };
 
 constexpr KnownOp kKnown[] = {

@@ -13,7 +13,8 @@ struct NamedOp {
   uiw_op op;
 };
 
-// Returns the table; operations that are not in `ours` are null. `count` becomes its length.
+// Returns the table, in which operations that are not in `ours` are null. `count` becomes its length. The table is
+// static: the next call overwrites it.
 const uiw_op* make_ops_table(const NamedOp* ours, std::size_t ours_count, std::size_t* count);
 
 }  // namespace uiw::plugin

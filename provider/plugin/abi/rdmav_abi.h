@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The private ABI between libibverbs and its providers, as far as this plugin uses it; rdma-core does not install it.
+// The private ABI between libibverbs and its providers, as far as this plugin uses it. rdma-core does not install a
+// header of it.
 //
 // UIW_PABI selects the ABI; releases.def lists all ABIs. The table of operations grows from each ABI to the next. Two
 // structures of the public header that are part of private ones also grow: verbs_context at its beginning, ibv_qp_ex at
@@ -89,10 +90,10 @@ constexpr int last_release(int abi) {
 }
 constexpr std::size_t kMostGrowth = verbs_context_growth(last_release(UIW_PABI));
 
-// The object behind an ibv_qp. The program finds its ibv_qp_ex only if comp_mask says so. comp_mask follows ibv_qp_ex,
-// which gained one operation in release 44 and another in 45. Releases within PABI 34 cannot be distinguished, so there
-// the mask is stored in all three possible places. That is harmless: the other two places are operations that this
-// plugin does not support, or the XRC domain, and nobody reads them.
+// The object behind an ibv_qp. A program gets its ibv_qp_ex only if comp_mask has VERBS_QP_EX. comp_mask follows
+// ibv_qp_ex, which gained one operation in release 44 and another in 45. Releases within PABI 34 cannot be
+// distinguished, so for this PABI the mask is stored in all three possible places. Nobody reads the two wrong places:
+// they are operations that this plugin does not support, or the XRC domain.
 enum { VERBS_QP_EX = 1 << 1 };
 struct uiw_behind_qp_ex {
   unsigned char qp_ex[offsetof(ibv_qp_ex, wr_abort) + sizeof(void*)];  // as in release 39
@@ -158,7 +159,8 @@ using uiw_op = void (*)();
 #define UIW_JOIN(a, b) UIW_JOIN_(a, b)
 void UIW_JOIN(verbs_register_driver_, UIW_PABI)(const verbs_device_ops*);
 
-// Allocates and initializes an object that has a verbs_context at this offset.
+// Allocates and initializes an object of `size` octets that contains a verbs_context, `offset` octets from its
+// beginning.
 void* _verbs_init_and_alloc_context(ibv_device*, int cmd_fd, std::size_t size, struct verbs_context* offset,
                                     std::uint32_t driver_id);
 void verbs_uninit_context(struct verbs_context*);

@@ -9,8 +9,8 @@ namespace uiw::plugin {
 
 namespace {
 
-// A release that changed something within an ABI, and the public function by which it is recognized: the new private
-// operation came together with this function.
+// A release that changed the layouts or the table of operations and kept the private ABI, and a public function that is
+// new in this release: a libibverbs that has the function is of this release or a later one.
 struct Within {
   int abi;
   int release;

@@ -4,7 +4,8 @@
 
 namespace uiw::plugin {
 
-// The first rdma-core release that providers cannot distinguish from this one, as releases.def lists them.
+// The rdma-core release of the libibverbs in this process, rounded down to a release in which releases.def notes a
+// change of the private ABI: for example 59 for release 61.
 int release();
 
 }  // namespace uiw::plugin

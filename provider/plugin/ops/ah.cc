@@ -11,7 +11,7 @@ namespace uiw::plugin {
 namespace {
 
 struct Ah {
-  rnic::AddressHandle handle;  // the first member is the program's
+  rnic::AddressHandle handle;  // first, since a pointer to the program's ibv_ah is cast to Ah*
   rnic::Share share;
 };
 
@@ -25,7 +25,7 @@ rnic::Gid as_gid(const ibv_gid& gid) {
 
 }  // namespace
 
-// As on RoCE there is always a GRH (IBV_QPF_GRH_REQUIRED), and its source is an entry of the GID table.
+// As on RoCE, an address handle always has a GRH (IBV_QPF_GRH_REQUIRED), whose source is an entry of the GID table.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   const rnic::DeviceInfo& device = context_of(pd->context)->rnic->device();
   if (!offered(pd->context)) {
@@ -66,7 +66,7 @@ int destroy_ah(ibv_ah* ah) {
   return 0;
 }
 
-// The LID is ignored: on RoCE a group is known by its GID alone.
+// The LID is ignored: on RoCE the GID alone identifies a group.
 int attach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
   if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
   return errno_of([&] { return of(qp)->rnic->attach_group(as_gid(*group)); });

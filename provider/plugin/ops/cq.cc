@@ -54,7 +54,7 @@ void offer_reads(ibv_cq_ex& cq, const rnic::Cq::Options& options) {
   cq.read_opcode = read_opcode;
   cq.read_vendor_err = read_vendor_err;
   cq.read_wc_flags = read_wc_flags;
-  // The program may call these, whether it has requested them or not.
+  // The program may call the following functions, whether it has requested the fields or not.
   cq.read_byte_len = read_byte_len;
   cq.read_imm_data = read_imm_data;
   cq.read_qp_num = read_qp_num;
@@ -66,7 +66,7 @@ void offer_reads(ibv_cq_ex& cq, const rnic::Cq::Options& options) {
   if (options.wall_time) cq.read_completion_wallclock_ns = read_completion_wallclock_ns;
 }
 
-// The program's allocators for what is made in this parent domain.
+// The program's allocators for completion queues in this parent domain; the default ones if it has set none.
 rnic::ProgramAllocator allocator_of(Pd& parent) {
   if ((parent.functions.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) == 0) return {};
   return {[](void* owner, std::size_t size, std::size_t alignment) {
@@ -117,7 +117,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   Pd* parent = nullptr;
   if ((attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
     if (attributes->parent_domain != nullptr) parent = of(attributes->parent_domain);
-    if (parent == nullptr || parent->own) {  // a protection domain that is no parent domain
+    if (parent == nullptr || parent->own) {  // not a parent domain, or null
       errno = EINVAL;
       return nullptr;
     }

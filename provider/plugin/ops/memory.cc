@@ -20,7 +20,7 @@ namespace {
 // A DMA handle: how an adapter is to access memory over PCI Express. It has no effect here.
 struct Dmah {
   uiw_dmah base;
-  std::atomic<unsigned> users{0};  // regions
+  std::atomic<unsigned> users{0};  // regions that were registered with this handle
 };
 struct Mr {
   verbs_mr base;
@@ -75,7 +75,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
 }
 
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, int access) {
-  void* const address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));  // libibverbs stores it so
+  void* const address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));  // as libibverbs does
   return make_mr(pd, UIW_MR_TYPE_DMABUF_MR, address, length, access, [&](rnic::Pd& home) {
     return rnic::Mr::create_dmabuf(home, offset, length, iova, fd, static_cast<unsigned>(access));
   });
@@ -83,8 +83,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
 
 namespace {
 
-// Registers memory that is given by an address or by a descriptor. For ibv_mr_init_attr's buffer, which release 64 has
-// added, libibverbs has filled in one of the two.
+// Registers memory that is given by an address or by a descriptor. The buffer of ibv_mr_init_attr, a member since
+// release 64, needs no code here: libibverbs has turned it into an address or a descriptor.
 ibv_mr* reg_by_place(ibv_pd* pd, const uiw_mr_init_attr& from) {
   const auto has = [&from](unsigned bits) { return (from.comp_mask & bits) == bits; };
   const bool invalid = has(UIW_REG_MR_FD) ? has(UIW_REG_MR_ADDR) || !has(UIW_REG_MR_FD_OFFSET | UIW_REG_MR_IOVA)
@@ -121,8 +121,8 @@ ibv_mr* reg_mr_ex(ibv_pd* pd, uiw_mr_init_attr* attributes) {
   return mr;
 }
 
-// The checks of the kernel and of mlx5: the processing hints have two bits and are mandatory; a processor and a kind of
-// memory are given both or not at all, and the thread may run on that processor.
+// The checks are those of the kernel and of mlx5: the processing hints have two bits and are mandatory; a processor and
+// a kind of memory are given both or not at all, and the calling thread must be allowed to run on that processor.
 uiw_dmah* alloc_dmah(ibv_context* context, uiw_dmah_init_attr* attributes) {
   constexpr std::uint32_t kSteering = UIW_DMAH_CPU_ID | UIW_DMAH_TPH_MEM_TYPE;
   constexpr unsigned kMostHints = 3, kPersistentMemory = 1;
@@ -136,7 +136,7 @@ uiw_dmah* alloc_dmah(ibv_context* context, uiw_dmah_init_attr* attributes) {
   if (steering != 0) {
     if (steering != kSteering) return refuse(EINVAL);
     if (attributes->tph_mem_type > kPersistentMemory) return refuse(EOPNOTSUPP);
-    cpu_set_t allowed[8];  // 8192 processors, as many as Linux has at most
+    cpu_set_t allowed[8];  // 8192 processors, the most that Linux supports
     CPU_ZERO_S(sizeof allowed, allowed);
     if (attributes->cpu_id >= static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_CONF))) return refuse(EINVAL);
     if (::sched_getaffinity(0, sizeof allowed, allowed) != 0 ||
@@ -156,7 +156,7 @@ int dealloc_dmah(uiw_dmah* dmah) {
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
   ibv_mr* mr = make_mr(pd, UIW_MR_TYPE_NULL_MR, nullptr, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE,
                        [](rnic::Pd& home) { return rnic::Mr::create_null(home); });
-  if (mr != nullptr) mr->rkey = 0;  // by the manual page only the lkey is valid
+  if (mr != nullptr) mr->rkey = 0;  // the manual page says that only the lkey is valid
   return mr;
 }
 
@@ -168,7 +168,8 @@ int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t len
   return 0;
 }
 
-// Destroys the region for all contexts. Importers keep an object without a region.
+// Destroys the region for all contexts. A context that has imported the region keeps its ibv_mr, which has no memory
+// any more.
 int dereg_mr(verbs_mr* mr) {
   if (const int error = of(mr)->rnic->end(); error != 0) return with_errno(error);
   delete of(mr);
@@ -182,7 +183,7 @@ ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) {
     return nullptr;
   }
   const std::size_t length = found->region().length;
-  // By the manual page the address is not known.
+  // The manual page of ibv_import_mr says that the address of an imported region is not known.
   return make_mr(pd, UIW_MR_TYPE_IMPORTED_MR, nullptr, length, 0, [&](rnic::Pd&) { return std::move(found); });
 }
 

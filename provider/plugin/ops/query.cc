@@ -9,8 +9,8 @@
 
 namespace uiw::plugin {
 
-// As with adapters, tv_nsec has all ticks of the clock. So the value compares directly with the time stamps of
-// completions, and it is also correct as seconds and nanoseconds, since one tick is a nanosecond.
+// tv_nsec has all ticks of the clock, as with adapters, so a program can compare it directly with the time stamps of
+// completions. It is also correct as a number of nanoseconds, since a tick is one nanosecond.
 int query_rt_values(ibv_context*, ibv_values_ex* values) {
   values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
   if (values->comp_mask != 0) {
@@ -27,7 +27,7 @@ int query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* sp
   return 0;
 }
 
-// base/guarded_copy.h writes the octets of received data to memory in ascending order.
+// The result 1 says that received data is written in order: base/guarded_copy.h writes octets in ascending order.
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode opcode, std::uint32_t flags) {
   if (flags != 0) return 0;
   switch (opcode) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Operations that are not supported and whose manual page names another errno for this than EOPNOTSUPP, which
-// libibverbs returns for all others.
+// Operations that are not supported, and whose manual page names an errno for this. For all other operations that are
+// not supported libibverbs returns EOPNOTSUPP.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -40,12 +40,12 @@ ibv_srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes, bool 
 
 rnic::Srq* rnic_of(ibv_srq* srq) { return srq == nullptr ? nullptr : of(srq)->rnic.get(); }
 
-// By the manual page the limit is ignored here.
+// The manual page says that srq_limit is ignored here.
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   return make_srq(pd, attributes->srq_context, attributes->attr, false);
 }
 
-// iWARP has no XRC, and uiw does not match tags.
+// Refuses other types than IBV_SRQT_BASIC: iWARP has no XRC, and uiw does not support tag matching.
 ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* attributes) {
   constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
                                    IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;

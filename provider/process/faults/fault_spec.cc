@@ -67,7 +67,7 @@ constexpr Name kSignals[] = {
     {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"HUP", SIGHUP}, {"WINCH", SIGWINCH}, {"URG", SIGURG}, {"PWR", SIGPWR},
 };
 
-// The calls that a rule may name: the operations in libibverbs' table.
+// The calls that a rule may name: open_device, and operations of libibverbs' table.
 constexpr const char* kCalls[] = {
     "advise_mr",       "alloc_dm",      "alloc_dmah",      "alloc_mw",      "alloc_null_mr",    "alloc_parent_domain",
     "alloc_pd",        "alloc_td",      "attach_mcast",    "create_ah",     "create_cq",        "create_cq_ex",
@@ -129,7 +129,7 @@ bool parse_time(std::string_view text, FaultRule& rule) {
 }
 
 // Parses the part behind "=" of a rule; `name` is the part before it. False if the value is wrong. `known` becomes
-// false if there is no such name.
+// false if `name` is neither a fault nor a call.
 bool parse_value(const std::string& name, std::string_view value, FaultRule& rule, bool& known) {
   std::optional<int> found;
   known = true;
@@ -167,7 +167,7 @@ struct Parts {
 
 std::string wrong(std::string_view rule, const char* why) { return "'" + std::string(rule) + "' " + why; }
 
-// Adds one rule to the plan. Empty, or a message.
+// Adds one rule to the plan. Returns an empty string, or a message about what is wrong.
 std::string parse_rule(std::string_view text, FaultPlan& plan) {
   const Parts when(text, '@'), what(when.first, '=');
   std::string name;

@@ -3,15 +3,16 @@
 //
 //   RULE[,RULE...]     RULE: WHAT[@WHEN], or seed=NUMBER
 //
-//   WHAT   send=STATUS, recv=STATUS   a completion of that queue has this status of ibv_wc_status
+//   WHAT   send=STATUS, recv=STATUS   a completion of a send or receive queue has this status of ibv_wc_status
 //          disconnect                 the connection is lost
-//          event=EVENT                an asynchronous event of ibv_event_type
+//          event=EVENT                an asynchronous event of ibv_event_type is reported
 //          CALL=ERRNO                 a call of libibverbs fails: reg_mr=ENOMEM
-//          delay=MILLISECONDS         a completion can be polled only after this time
-//          lost_event                 a completion queue gives no event where one is due
-//   WHEN   N, N+, every:N, random:N, or the name of a signal; without it 1
+//          delay=MILLISECONDS         a completion can be polled only after this time has passed
+//          lost_event                 a completion queue does not give the event that was requested
+//   WHEN   N, N+, every:N, random:N, or the name of a signal (see FaultTime); 1 if it is missing
 //
-// Names are those of the headers without their prefix, in capitals or not. docs/man/uiw.7.rst says what each does.
+// Names are those of the verbs and signal headers; prefix and capitals are optional. docs/man/uiw.7.rst has the
+// details.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ namespace uiw::provider {
 
 enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, delay, lost_event };
 
-// At which operations a rule is due. The first operation has number 1.
+// At which operations a rule is due, that is, causes its fault. The first operation has number 1.
 enum class FaultTime : std::uint8_t {
   once,    // operation `number` only
   from,    // operation `number` and all later ones
@@ -40,7 +41,7 @@ struct FaultRule {
   std::string call;  // of FaultKind::call, without "ibv_"
   FaultTime time = FaultTime::once;
   std::uint64_t number = 1;
-  std::string text;  // as it was written
+  std::string text;  // the rule as the user has written it
 };
 
 struct FaultPlan {

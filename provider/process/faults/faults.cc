@@ -60,7 +60,8 @@ void log_fault(const FaultRule& rule, std::uint64_t operation) {
 
 std::atomic<Faults*> Faults::active_{nullptr};
 
-// Carries out faults that signals make due without an operation, on the thread "uiw-cm".
+// Carries out, on the thread "uiw-cm", the faults that a signal causes at once and not at the next operation: lost
+// connections and asynchronous events.
 class Faults::SignalWatch final : public CmLoop::Handler {
  public:
   SignalWatch(const FaultPlan& plan, std::function<void(const FaultRule&)> everywhere)

@@ -20,16 +20,16 @@ namespace uiw::provider {
 
 class Faults {
  public:
-  // Null unless faults were asked for.
+  // Null unless UIW_FAULT asks for faults.
   static Faults* active() { return active_.load(std::memory_order_acquire); }
 
-  // Makes the object if UIW_FAULT asks for faults. Called when a device is opened; calls after the first do nothing.
-  // `everywhere` carries out a rule for a lost connection or an asynchronous event that a signal makes due, since such
-  // a rule waits for no operation; it is called on the thread "uiw-cm". 0 or an errno.
+  // Makes the object if UIW_FAULT asks for faults. Called when a device is opened; calls after the first do nothing. A
+  // lost connection or an asynchronous event that a signal causes does not wait for an operation: then the thread
+  // "uiw-cm" calls `everywhere` with the rule, to carry it out. Returns 0 or an errno.
   static int begin(std::function<void(const FaultRule&)> everywhere);
 
-  // Counts an operation for the rules of this kind; for FaultKind::call, for those that name this `call`. Returns the
-  // first rule that is due; null if none is.
+  // Counts an operation for the rules of this kind; for FaultKind::call, only for the rules that name `call`. Returns
+  // the first rule that causes a fault at this operation, or null.
   const FaultRule* due(FaultKind kind, std::string_view call = {}) noexcept;
   bool has(FaultKind kind) const;
 

@@ -84,11 +84,11 @@ class LinkWatch final : public CmLoop::Handler {
     return nl_socket_set_nonblocking(socket_) == 0;
   }
   int fd() const { return fd_; }
-  // For note().
+  // The flag that note() sets if an observer has run out of memory.
   bool& no_memory() { return no_memory_; }
   void ready(std::uint32_t) override {
     const int result = nl_recvmsgs_default(socket_);
-    // The socket's buffer was full, and messages have been lost.
+    // An error other than NLE_AGAIN means that messages have been lost: the receive buffer of the socket was full.
     const bool full = result < 0 && result != -NLE_AGAIN;
     if (std::exchange(no_memory_, false) || full) tell({InterfaceNews::Kind::missed});
   }

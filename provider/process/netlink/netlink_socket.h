@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes netlink sockets for libnl whose descriptors are protected from the program (base/descriptor.h), which libnl
-// would not do.
+// Netlink sockets for libnl. The descriptors are not made by libnl, so that the library can protect them from the
+// program (base/descriptor.h).
 #pragma once
 
 #include <linux/netlink.h>
@@ -12,7 +12,8 @@
 
 namespace uiw::provider {
 
-// Creates a socket; `family` is NETLINK_ROUTE for links, addresses and routes. -1 with errno.
+// Creates a socket, whose descriptor the caller protects (DescriptorChange); `family` is NETLINK_ROUTE for links,
+// addresses and routes. Returns -1 with errno after an error.
 inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
   // The kernel answers before the call that sends a request returns. But if it has refused a request for lack of
@@ -22,8 +23,8 @@ inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   return fd;
 }
 
-// Makes libnl use this descriptor, which free_netlink_socket() closes. False after an error, which closes the
-// descriptor.
+// Makes libnl use this descriptor, which free_netlink_socket() closes. Returns false after an error; the descriptor is
+// then closed.
 inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROUTE) {
   if (fd < 0) return false;
   sockaddr_nl any{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A list of all objects of a class in this process, for the inventory.
+// A list of all objects of one class in this process, for the inventory (provider/inventory/) that other processes see.
 //
 // Such a class has a Listed as its last member, so that an object is complete when it enters the list. The destructor
 // of the class calls leave() first. The constructor and destructor of the class must be in libuiw.so.1: otherwise the
@@ -37,8 +37,8 @@ class Listed {
   // A number that no other object of the class has had in this process, from 1 on.
   std::uint32_t number() const { return number_; }
 
-  // Calls the function for each object that this process has made, with a lock held under which it must not make or
-  // destroy such an object, nor take locks that are held while one is made.
+  // Calls `function` for each object that was made in this process, and not in a parent. The list is locked meanwhile,
+  // so `function` must not make or destroy objects of the class, nor take a lock under which other threads do so.
   template <typename Function>
   static void for_each(Function function) {
     const LockGuard lock(mutex_);
@@ -46,7 +46,7 @@ class Listed {
       if (one->generation_ == fork_generation()) function(one->object_);
     }
   }
-  // The lock of the list, held while an object changes what for_each() reads.
+  // The lock of the list. An object also takes this lock to change what a function passed to for_each() reads.
   static TableMutex& mutex() UIW_RETURN_CAPABILITY(mutex_) { return mutex_; }
   // Take and release the lock before and after a fork.
   static void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The counters of each device's port in this process, without the traffic of living connections.
+// The counters of each device's port in this process, without the traffic of connections that are still open.
 //
 // Any thread may count, whatever locks it holds. The traffic of a TCP connection is counted by the kernel; when the
 // connection ends, the kernel's counts are added here. A child of a fork begins with zeros.
@@ -15,20 +15,21 @@
 namespace uiw::provider {
 
 enum class PortCounter : std::uint8_t {
-  // Octets and packets of TCP and UDP, without headers of IP, TCP and UDP.
+  // Traffic of TCP, UDP and shared memory, without headers of IP, TCP and UDP. A write to, or a read from, shared
+  // memory counts as a packet.
   octets_sent,
   octets_received,
   packets_sent,
   packets_received,
   retransmitted,  // TCP segments
-  connections,    // queue pairs that got a stream
-  refused,        // calls of rdma_cm that this end or the peer has refused
+  connections,    // queue pairs that were connected
+  refused,        // connection requests of rdma_cm that this end or the peer has rejected
   terminates_sent,
   terminates_received,
-  answers_dropped,   // octets that a peer has sent in answer to an RDMA Read of no octets
+  answers_dropped,   // octets of payload in the Read Responses to RDMA Reads of no octets
   rnr_waits,         // a message has arrived, and no receive was posted
   rnr_exceeded,      // posted work has failed with IBV_WC_RNR_RETRY_EXC_ERR
-  retries_exceeded,  // ... with IBV_WC_RETRY_EXC_ERR
+  retries_exceeded,  // posted work has failed with IBV_WC_RETRY_EXC_ERR
   datagrams_sent,
   datagrams_received,
   // In the order of DatagramDrop (provider/datagram/datagram_target.h).
@@ -70,7 +71,7 @@ class PortCounters {
 PortCounters& port_counters(std::string_view device);
 // The counters after `before` in the list, or the first ones if `before` is null. Null after the last.
 const PortCounters* next_port_counters(const PortCounters* before);
-// How often counts of a connection have been added here so far.
+// How often the counts of a connection have been added to the counters of a port so far.
 inline std::atomic<std::uint64_t> counted_connections{0};
 // In the child of a fork: sets all counters to zero.
 void forget_port_counters();

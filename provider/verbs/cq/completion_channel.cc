@@ -27,13 +27,13 @@ namespace {
 
 struct Channel {
   std::shared_ptr<EventPipe> pipe;
-  std::weak_ptr<Context> user;  // the context of the completion queues, which all belong to one device
+  std::weak_ptr<Context> user;  // the context whose completion queues use the channel
   int number = 0;
 };
 struct Registry {
   TableMutex mutex;
   std::map<int, Channel> channels UIW_GUARDED_BY(mutex);
-  int next_number UIW_GUARDED_BY(mutex) = 0;  // below ChannelSets::kMost, beyond which numbers repeat
+  int next_number UIW_GUARDED_BY(mutex) = 0;  // of the next channel; after ChannelSets::kMost channels numbers repeat
 };
 Registry& registry() {
   static Immortal<Registry> instance;
@@ -46,13 +46,13 @@ int create_completion_channel() {
   auto pipe = EventPipe::create();
   if (!pipe) return -errno;
   const int fd = pipe->read_fd();
-  Channel made{std::move(pipe), {}};  // a former channel with this descriptor is destroyed after the lock is released
+  Channel made{std::move(pipe), {}};  // swapped with an old channel of this descriptor, destroyed after the unlock
   const LockGuard lock(registry().mutex);
   try {
     made.number = std::exchange(registry().next_number, (registry().next_number + 1) % ChannelSets::kMost);
     std::swap(registry().channels[fd], made);
   } catch (const std::bad_alloc&) {
-    ::close(fd);  // not the program's yet
+    ::close(fd);  // the program has not received it yet
     throw;
   }
   return fd;
@@ -81,7 +81,8 @@ std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Cont
 
 namespace {
 
-// The channel of a program's descriptor, if completion queues of this process use it; else `pipe` is null.
+// The channel with this descriptor, if a completion queue has been created with it and the queue's context still
+// exists; else `pipe` is null.
 struct Behind {
   std::shared_ptr<EventPipe> pipe;
   std::shared_ptr<Context> user;
@@ -106,7 +107,7 @@ struct Read final : Engine::Awaited {
   bool done() override {
     if (take_kept()) return true;
     if (both[1].revents == 0) return false;
-    if (pipe.own_read_fd(both[1].fd) < 0) return true;  // the program has closed it without the library's notice
+    if (pipe.own_read_fd(both[1].fd) < 0) return true;  // the program has closed the library's duplicate
     n = EventPipe::read_without_waiting(both[1].fd, to, size);
     return n >= 0 || errno != EAGAIN || (both[1].revents & ~POLLIN) != 0;
   }
@@ -122,13 +123,13 @@ struct Read final : Engine::Awaited {
   ssize_t n = -1;
 };
 
-// Waits for an epoll set, for at most `room` events.
+// Waits for events of an epoll set of the program, and stores at most `room` of them in `into`.
 struct SetWait final : Engine::Awaited {
   SetWait(int set, epoll_event* into, int room) : Awaited(both), events(into), most(room) {
     both[1] = {set, POLLIN, 0};
   }
   bool done() override {
-    // A raw system call that does not block: no cancellation point, and never interrupted.
+    // A raw system call, unlike the function of libc, is no cancellation point. With timeout 0 it is never interrupted.
     count = static_cast<int>(::syscall(SYS_epoll_pwait, both[1].fd, events, most, 0, nullptr, 0));
     return count != 0;
   }
@@ -139,7 +140,7 @@ struct SetWait final : Engine::Awaited {
 };
 
 struct PollWait final : Engine::Awaited {
-  // `all` has room for one entry more than `mine`.
+  // `all` has room for one entry more than `mine`: its first entry is the engine's.
   PollWait(std::span<pollfd> mine, std::span<pollfd> all) : Awaited(all.first(mine.size() + 1)), own(mine) {
     std::copy(mine.begin(), mine.end(), all.begin() + 1);
   }
@@ -166,7 +167,7 @@ int waited(const Behind& found, Wait& wait) {
 }  // namespace
 
 ssize_t read_completion_event(int fd, void* to, std::size_t size) {
-  // In most calls an event is there already. Reading it takes no lock, so a signal handler may do that, too.
+  // In most calls an event is in the pipe already. Reading it takes no lock, so this also works in a signal handler.
   if (const ssize_t n = EventPipe::read_without_waiting(fd, to, size); n >= 0) return n;
   const int flags = errno == EAGAIN ? ::fcntl(fd, F_GETFL) : -1;
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return -EAGAIN;

@@ -24,8 +24,8 @@
 namespace uiw::provider {
 
 namespace {
-// At least two: a program with one request outstanding may post the next one before it polls for the last (ib_send_lat
-// -e does), and both may be complete then.
+// At least two: a program with one request outstanding may post the next one before it polls the completion of the
+// first (ib_send_lat -e does), and both may be complete then.
 unsigned capacity_for(int entries) { return std::bit_ceil(static_cast<unsigned>(std::max(entries, 2))); }
 }  // namespace
 
@@ -105,7 +105,8 @@ int Cq::take(int count, ibv_wc* completions, Stamp* stamps) {
   return taken;
 }
 
-// Called when the program has polled in vain: drives, unless the thread is about to wait and will drive then.
+// Called when a poll has found nothing: sends and receives for the context's queue pairs (Engine::drive), unless the
+// thread is about to wait for an event and will do so then.
 void Cq::look() {
   Engine& engine = context_->engine();
   const unsigned left = polls_of_wait_.load(std::memory_order_relaxed);
@@ -125,8 +126,8 @@ int Cq::poll(int count, ibv_wc* completions) {
   }
 }
 
-// Takes the lock that end_poll() releases: the program calls this function, next_poll() and end_poll() one after
-// another.
+// Takes the consumer's lock, which end_poll() releases: the program calls this function, next_poll() and end_poll() one
+// after another. The thread safety analysis cannot follow that.
 bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) UIW_NO_THREAD_SAFETY_ANALYSIS {
   for (bool driven = false;; driven = true) {
     if (!empty()) {
@@ -224,7 +225,7 @@ void Cq::push(const ibv_wc& completion, bool solicited) {
 }
 
 // The queue pairs that complete to this queue enter ERR, and no others (Verbs draft sections 8.3.3, figure 24, and
-// 5.3.1). The thread that pushes holds locks of a queue pair, so another thread moves them to ERR.
+// 5.3.1). The thread that pushes holds locks of a queue pair, so another thread moves the queue pairs to ERR.
 void Cq::overrun(bool first) {
   if (first) {
     ibv_async_event event{};
@@ -253,7 +254,7 @@ int Cq::request_notify(bool solicited_only) {
   {
     const LockGuard lock(producer_);
     before = armed_.load(std::memory_order_relaxed);
-    // Delayed completions come after this request, and count for it.
+    // Completions that a fault delays can be polled only after this request, so they count for it.
     if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) moderated_ = std::max(moderated_, 1U);
     // A request for any completion stays in force until its event is given, whatever is requested meanwhile.
     if (before != Armed::any) {
@@ -276,10 +277,11 @@ void Cq::count_suppressed(const SuppressedNotifications& suppressed) {
   if (suppressed.request_ == requests_answered_) count_completions(suppressed.completions_, suppressed.failed_);
 }
 
-// A completion has come for which an event was requested; `at_once` for failures, which moderation does not delay.
+// A completion has been pushed for which an event was requested. `at_once`: the completion is a failure, which
+// moderation does not delay.
 void Cq::notify_soon(bool at_once) {
   if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) {
-    ++moderated_;  // moderation_over() gives the event
+    ++moderated_;  // moderation_over() writes the event
     return;
   }
   SuppressedNotifications* const own = SuppressedNotifications::innermost;

@@ -2,9 +2,9 @@
 // Completion queues (Verbs draft sections 5.3 and 8.2.5): a ring of completions, and the event that a program may
 // request for the next one.
 //
-// Any number of threads may push, poll and resize. A full queue loses the completion and enters the error state:
-// IBV_EVENT_CQ_ERR is reported once, the completions in the queue stay intact, and the queue pairs that complete to it
-// enter ERR, too.
+// Any number of threads may push, poll and resize. A completion that is pushed to a full queue is lost, and the queue
+// enters the error state, unless Options::ignore_overrun is set: IBV_EVENT_CQ_ERR is reported once, the completions in
+// the queue stay intact, and the queue pairs that complete to the queue enter ERR, too.
 //
 // Locks: the consumer's lock, then the producer's. The consumer's lock is held from begin_poll() to end_poll(). A Cq
 // must remain live as long as queue pairs use it (add_user()).
@@ -35,7 +35,7 @@ class Cq {
   struct Options {
     bool single_threaded = false;  // the program polls from one thread at a time and needs no lock
     bool ignore_overrun = false;   // completions that do not fit are lost without a report
-    bool raw_time = false;         // completions carry the device's clock
+    bool raw_time = false;         // completions carry a time of the device's clock
     bool wall_time = false;        // completions carry the time of day
     ProgramAllocator memory{};     // where the ring's memory comes from; by default the heap
   };
@@ -45,8 +45,9 @@ class Cq {
     std::uint64_t wall_ns = 0;
   };
 
-  // `handle` is the program's ibv_cq, which events carry; `channel_fd` is -1 for none. Null with errno: EINVAL for a
-  // size out of range or an unknown channel, ENOMEM, EAGAIN if the thread that a channel needs cannot be created.
+  // `handle` is the program's ibv_cq, which events carry; `channel_fd` is the completion channel, or -1. Null with
+  // errno: EINVAL for a size out of range or an unknown channel, ENOMEM, EAGAIN if the thread that a channel needs
+  // cannot be created.
   UIW_API static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle,
                                             Options options);
   static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle) {
@@ -56,13 +57,13 @@ class Cq {
 
   int entries() const { return static_cast<int>(capacity_.load(std::memory_order_relaxed)); }
 
-  // ibv_poll_cq. A poll that finds nothing drives the sockets of the context and then looks once more, unless the
-  // program is about to wait for an event (kPollsOfWait).
+  // ibv_poll_cq. If there is no completion, sends and receives for the context's queue pairs (Engine::drive), unless
+  // the program is about to wait for an event (kPollsOfWait), and then looks once more.
   UIW_API int poll(int count, ibv_wc* completions);
 
   // ibv_start_poll, ibv_next_poll, ibv_end_poll. begin_poll() and next_poll() return false if there is no completion.
-  // end_poll() is called after a begin_poll() that has returned true, and only then. In between no other thread gets a
-  // completion.
+  // end_poll() is called after a begin_poll() that has returned true, and only then. Until end_poll() no other thread
+  // gets a completion.
   UIW_API bool begin_poll(ibv_wc& completion, Stamp& stamp);
   UIW_API bool next_poll(ibv_wc& completion, Stamp& stamp);
   UIW_API void end_poll();
@@ -74,19 +75,19 @@ class Cq {
   UIW_API int resize(int entries);
 
   // ibv_modify_cq: an event that the program has requested comes after `count` completions or `period_us` after the
-  // first of them, whichever is earlier. If one of the arguments is 0, events come at once. Returns 0 or an errno
-  // (EMFILE and others).
+  // first of them, whichever is earlier. If `count` is 0 or 1, or `period_us` is 0, events come at once. Returns 0 or
+  // an errno (EMFILE and others).
   UIW_API int moderate(unsigned count, unsigned period_us);
 
-  // Adds a completion. `solicited`: it also wakes a program that waits for solicited completions only.
+  // Adds a completion. `solicited`: the completion also wakes a program that waits for solicited completions only.
   void push(const ibv_wc& completion, bool solicited);
 
-  // Drops the completions of this queue pair that were not polled (Verbs draft section 6.1.4 allows it). The queue pair
-  // is being destroyed or reset, and a completion polled later would be taken for one of the next use of its number. No
-  // completion of this queue pair may be pushed meanwhile.
+  // Drops the completions of this queue pair that were not polled (Verbs draft section 6.1.4 allows this). The queue
+  // pair is being destroyed or reset. A program that polled such a completion later would take it for one of the next
+  // connection, or of the next queue pair with this number. No completion of this queue pair may be pushed meanwhile.
   void forget(std::uint32_t qp_number);
 
-  // See Qp::inherited(): in the child of a fork the copy is not destroyed but left as it is.
+  // True in the child of a fork if the parent created the queue. This copy is left as it is and not destroyed.
   UIW_API bool inherited() const;
 
   // EBUSY while queue pairs use the queue. Otherwise 0, and the number of events that the program has read and must
@@ -99,7 +100,7 @@ class Cq {
            (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed());
   }
 
-  // The number of completions that were polled so far.
+  // The number of completions that were polled, or dropped by forget(), so far.
   std::uint64_t taken() const { return head_.load(std::memory_order_relaxed); }
 
   // The number of async events about this queue that were written to the context's pipe.
@@ -119,8 +120,9 @@ class Cq {
  private:
   friend class SuppressedNotifications;
 
-  // The consumer's lock. It is not needed where the program uses the queue in one thread only, nor where this thread
-  // has it already: between begin_poll() and end_poll() it may destroy or reset a queue pair, or resize the queue.
+  // Holds the consumer's lock if `needed`. The lock is not needed if the program uses the queue in one thread only, or
+  // if this thread holds the lock already: between begin_poll() and end_poll() the program may destroy or reset a queue
+  // pair, or resize the queue.
   class UIW_SCOPED_CAPABILITY ConsumerLock {
    public:
     ConsumerLock(Cq& cq, bool needed) UIW_ACQUIRE(cq.consumer_) : cq_(cq), needed_(needed) {
@@ -157,7 +159,8 @@ class Cq {
   void overrun(bool first);
 
   // A program that waits for events polls in vain twice: after its request for an event, and after it has polled the
-  // completions of the event. These polls need not look at the sockets if the thread drives as soon as it waits.
+  // completions of the event. These polls need not look at the sockets if the thread will read from them itself while
+  // it waits (Engine::wait_will_drive).
   static constexpr unsigned kPollsOfWait = 2;
 
   enum class Armed : std::uint8_t { no, solicited, any };
@@ -165,7 +168,7 @@ class Cq {
   const std::shared_ptr<Context> context_;
   const unsigned generation_;
   const Options options_;
-  // The next three members change under both locks.
+  // The next three members change only with both locks held.
   std::atomic<std::uint64_t> capacity_;
   Ring<ibv_wc> ring_;
   Ring<Stamp> stamps_;
@@ -174,11 +177,12 @@ class Cq {
   int channel_number_ = ChannelSets::kNone;
   EventPipe::Slot slot_;  // where events wait while the channel is full
   ibv_cq* const handle_;
-  // An injected fault: nothing can be polled before this time (raw_clock()). 0 almost always.
+  // For an injected fault that delays completions: nothing can be polled before this time (raw_clock()). Else 0.
   std::atomic<std::uint64_t> delayed_until_{0};
   std::atomic<int> users_{0};
   std::atomic<unsigned> async_events_{0};
-  // True while a task is queued that reports the overrun to queue pairs. The flag may outlive this object.
+  // True while a task is queued that reports the overrun to queue pairs. The task shares the flag, and may outlive this
+  // object.
   const std::shared_ptr<std::atomic<bool>> failing_;
   std::shared_ptr<CqTimer> timer_;  // created by the first moderate(), or by create() if faults delay completions
 
@@ -187,15 +191,15 @@ class Cq {
   bool overrun_ UIW_GUARDED_BY(producer_) = false;
   std::atomic<Armed> armed_{Armed::no};
   unsigned events_written_ UIW_GUARDED_BY(producer_) = 0;
-  unsigned moderation_count_ UIW_GUARDED_BY(producer_) = 0;        // 0 or 1: none
+  unsigned moderation_count_ UIW_GUARDED_BY(producer_) = 0;        // 0: no moderation
   unsigned moderation_period_ UIW_GUARDED_BY(producer_) = 0;       // microseconds
-  std::uint64_t requests_answered_ UIW_GUARDED_BY(producer_) = 0;  // requests for an event that got their event
+  std::uint64_t requests_answered_ UIW_GUARDED_BY(producer_) = 0;  // how many requests for an event have ended
   unsigned moderated_ UIW_GUARDED_BY(producer_) = 0;               // completions since the event was requested
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};
   std::atomic<pthread_t> begun_by_{};       // the thread whose begin_poll() holds the lock
-  std::atomic<unsigned> polls_of_wait_{0};  // how many of kPollsOfWait are still to come
+  std::atomic<unsigned> polls_of_wait_{0};  // kPollsOfWait after a request for an event; look() counts down
   Listed<Cq> listed_{*this};
 };
 

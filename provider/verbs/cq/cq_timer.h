@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The timer for the moderation period of a completion queue. It runs on the thread "uiw-cm".
+// The timer of a completion queue, for its moderation period and for injected faults that delay completions. It runs on
+// the library's thread "uiw-cm".
 #pragma once
 
 #include <memory>
@@ -19,9 +20,9 @@ class CqTimer final : public CmLoop::Handler, public std::enable_shared_from_thi
   CqTimer(const CqTimer&) = delete;
   CqTimer& operator=(const CqTimer&) = delete;
 
-  // Calls Cq::moderation_over() once, after this time; replaces an earlier start(). Any thread.
+  // Calls Cq::moderation_over() once, after this time, and replaces an earlier start(). May be called on any thread.
   void start(unsigned microseconds);
-  // The queue is being destroyed: when this returns, the timer does not call it any more.
+  // The queue is being destroyed: when this function has returned, the timer does not call the queue any more.
   void forget_queue();
 
   void ready(std::uint32_t epoll_events) override;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The memory of a ring, from the heap or from the program's own allocator (ibv_alloc_parent_domain(3)).
+// The memory of a completion queue's ring of entries, from the heap or from the program's own allocator
+// (ibv_alloc_parent_domain(3)).
 #pragma once
 
 #include <cstddef>
@@ -12,15 +13,15 @@ namespace uiw::provider {
 // The program's allocator. Its functions are called only inside the program's own calls that create, resize or destroy
 // the object to which the memory belongs, and without a lock held.
 struct ProgramAllocator {
-  // Memory for `size` octets, null, or kUseHeap.
+  // Returns memory for `size` octets, null, or IBV_ALLOCATOR_USE_DEFAULT, for which the heap is used.
   void* (*alloc)(void* owner, std::size_t size, std::size_t alignment) = nullptr;
   void (*free)(void* owner, void* memory) = nullptr;
   void* owner = nullptr;
 };
 
-// Returns a ring's memory to where it came from.
+// Frees the memory of a ring with the allocator from which the memory came.
 struct RingDeleter {
-  ProgramAllocator from{};  // without functions: the heap
+  ProgramAllocator from{};  // the heap if its functions are null
 
   void operator()(void* memory) const {
     if (from.free != nullptr) return from.free(from.owner, memory);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// While an event of a queue pair's socket is handled, the resulting completions can be polled but cause no event of
-// their completion queue. So a sleeping program is woken only after the answers to the peer are sent: an adapter
-// acknowledges a message before its program can know of it, so the program's next message must not overtake the answer.
+// While a thread handles an epoll event of a queue pair's socket, the completions that it pushes can be polled, but no
+// completion event is written for them. The completion event follows once the answers to the peer have been sent. So a
+// sleeping program wakes up after that: an adapter acknowledges a message before its program can know of the message,
+// so the program's next message must not overtake the answer.
 //
-// This affects only completions pushed by the thread that handles the event. Other threads handle events of other queue
-// pairs at the same time; if theirs counted, too, there might never be a moment for the event of the completion queue.
+// This affects only completions pushed by the thread that handles the socket. Other threads handle the sockets of other
+// queue pairs at the same time. If their completions were held back together with these, the completion event might
+// never be written.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +17,11 @@ class Cq;
 
 class SuppressedNotifications {
  public:
-  // `cq`, unless it is null, must remain live as long as this object. A thread may have several, one inside the other;
-  // the innermost counts.
+  // `cq`, unless it is null, must remain live as long as this object. A thread may have several of these objects, one
+  // inside the other; only the innermost has an effect.
   explicit SuppressedNotifications(Cq* cq) : cq_(cq), outer_(innermost) { innermost = this; }
-  // Counts the completions for the queue's event.
+  // Counts the completions that were held back for the requested event, and writes the event unless moderation delays
+  // it.
   ~SuppressedNotifications();
   SuppressedNotifications(const SuppressedNotifications&) = delete;
   SuppressedNotifications& operator=(const SuppressedNotifications&) = delete;
@@ -29,8 +32,8 @@ class SuppressedNotifications {
 
   Cq* const cq_;
   SuppressedNotifications* const outer_;
-  // Used with the producer's lock of the queue held: the number of completions for which an event was requested,
-  // whether one of them has failed, and the number of the request that was in force, for which they count.
+  // The number of completions for which an event was requested, whether one of them has failed, and the number of that
+  // request (Cq::requests_answered_). Used with the queue's producer lock held.
   unsigned completions_ = 0;
   bool failed_ = false;
   std::uint64_t request_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An address handle: the address that a datagram is sent to, and the one that it comes from.
+// An address handle: the destination address of datagrams, and their source address.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,15 +10,15 @@
 namespace uiw::provider {
 
 struct AddressHandle {
-  ibv_ah base;  // the program's
+  ibv_ah base;  // the part that the program sees
   DatagramRoute route;
 };
 
-// Resolves the next hop to the destination, within a second, as ibv_create_ah does on RoCE before it makes a handle.
-// Returns 0; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; EINVAL if the two addresses are not of one family.
+// Resolves the next hop to the destination, and waits one second at most, as ibv_create_ah does on RoCE before it makes
+// a handle. Returns 0; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; EINVAL if the two addresses are not of one family.
 UIW_API int find_way(const DatagramRoute& route);
 
-// The address handle must be one of uiw's.
+// `handle` must have been created by uiw.
 inline const DatagramRoute& route_of(const ibv_ah* handle) {
   return reinterpret_cast<const AddressHandle*>(handle)->route;
 }

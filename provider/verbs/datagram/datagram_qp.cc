@@ -22,8 +22,8 @@ namespace {
 
 std::size_t most_octets(const DeviceInfo& device) { return std::size_t{128} << path_mtu_of(device); }
 
-// RoCE has no service levels. mlx5 adapters use that field of a completion for the kind of packet that has arrived, and
-// UCX checks it.
+// RoCE has no service levels. mlx5 adapters use the field `sl` of a completion for the kind of packet that has arrived,
+// and UCX checks this field.
 constexpr std::uint8_t kRoceV2 = 8, kIpv6Packet = kRoceV2 | 1, kIpv4Packet = kRoceV2 | 2;
 
 }  // namespace
@@ -88,12 +88,13 @@ int DatagramQp::modify(const ibv_qp_attr& attributes, int mask) {
       case IBV_QPS_ERR: enter_error(); return 0;
       default: qp_.state = static_cast<ibv_qp_state>(to); break;
     }
-    if (to == IBV_QPS_RTS) send();  // what was posted in SQD
+    if (to == IBV_QPS_RTS) send();  // sends what was posted in SQD
     const bool notify = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attributes.en_sqd_async_notify != 0;
     if (notify) qp_.report(IBV_EVENT_SQ_DRAINED);
     if (to != IBV_QPS_RESET) return 0;
   }
-  // Not with those locks held: see Qp::reset().
+  // Called without the two locks: between ibv_start_poll and ibv_end_poll a program holds the completion queue's
+  // consumer lock, and may post, which takes the sender's lock.
   queues_.forget_completions();
   return 0;
 }
@@ -140,7 +141,7 @@ bool DatagramQp::state_allows_posts() const {
   return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
 }
 
-// Work that cannot be sent stops the send queue (SQE): what is behind it is flushed.
+// A Send that cannot be sent moves the queue pair to SQE, and the Sends that were posted after it are flushed.
 void DatagramQp::send() {
   if (qp_.state == IBV_QPS_RTS && !sender_.send(*port_, attributes_.qkey)) qp_.step(IBV_QPS_RTS, IBV_QPS_SQE);
   if (qp_.state == IBV_QPS_SQE || qp_.state == IBV_QPS_ERR) {
@@ -153,8 +154,9 @@ void DatagramQp::may_send() noexcept {
   send();
 }
 
-// Refuses an inherited queue pair before it takes the lock: the socket is closed, its descriptor may be the program's
-// by now, and another thread of the parent may have held the lock at the fork.
+// In the child of a fork, refuses a queue pair of the parent before it touches the queue: the child's copy of the
+// socket is closed, another file may have got the descriptor number of that socket, and the queue may be inconsistent,
+// since another thread of the parent may have been changing it.
 int DatagramQp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   if (inherited()) {
     if (bad != nullptr) *bad = requests;
@@ -260,7 +262,7 @@ int DatagramQp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   return error;
 }
 
-// Whether this address belongs to the device. A loopback interface answers to addresses that it does not list.
+// Whether this address belongs to the device. A loopback interface also answers to addresses that it does not list.
 bool DatagramQp::is_ours(const Gid& to) const {
   const std::vector<Gid>& gids = qp_.context->gids();
   if (std::find(gids.begin(), gids.end(), to) != gids.end()) return true;
@@ -283,18 +285,19 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   const LockGuard lock(receive_);
   const ibv_qp_state state = qp_.state.load();
   const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
-  const bool multicast = arrival.header.destination_qp == kMulticastQp;  // only of groups that it is attached to
+  const bool multicast = arrival.header.destination_qp == kMulticastQp;  // then this queue pair is in the group
   if (!receives || (!multicast && !is_ours(arrival.to))) return drop(DatagramDrop::destination);
   if (arrival.header.qkey != attributes_.qkey) return drop(DatagramDrop::qkey);
   // Programs post receives of the size of the MTU, and rely on the network to deliver nothing longer.
   if (arrival.payload.size() > most_octets(qp_.context->device())) return drop(DatagramDrop::malformed);
   rdmap::ReceiveBuffer buffer;
   if (!queues_.next_receive(buffer)) {
-    queues_.leave_shared();  // a datagram does not wait for a receive
+    queues_.leave_shared();  // leaves the waiting line: a datagram does not wait for a receive
     return drop(DatagramDrop::no_receive);
   }
   // The InfiniBand specification (errors of the responder, classes D and E): a receive that is too small stays for the
-  // next datagram; but if it is of a shared queue, it has been taken from there, and completes in error.
+  // next datagram. But a receive of a shared receive queue has already been removed from there, so it completes in
+  // error.
   const bool fits = buffer.length >= kGrhSize + arrival.payload.size();
   if (!fits && !queues_.is_shared()) return drop(DatagramDrop::no_receive);
   ibv_wc completion{};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs for datagrams (IBV_QPT_UD) of the RoCE view. They have no connection: what is posted goes to the UDP
-// socket of the port that their number names, and completes when the kernel has it; what arrives there is placed into a
-// posted receive, or dropped.
+// Queue pairs of type IBV_QPT_UD, which only devices have that are shown as RoCE (Transport::roce). There is no
+// connection: posted Sends go to the UDP socket of the port that the queue pair number contains, and complete when the
+// kernel has accepted them. A datagram that arrives at this port is placed into a posted receive, or dropped.
 //
-// Locks: the receiver's, then the sender's, as for Qp; the attributes change with both held. The datagram port holds
-// its own lock while it calls deliver() or may_send().
+// Locks: the receiver's, then the sender's, as for Qp; the attributes change with both held. The DatagramPort holds its
+// own lock while it calls deliver() or may_send().
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -70,7 +70,7 @@ class DatagramQp final : public QueuePair, public DatagramTarget {
   DatagramSender sender_;
   std::shared_ptr<DatagramPort> port_;
   mutable Mutex groups_mutex_;
-  std::vector<Gid> groups_ UIW_GUARDED_BY(groups_mutex_);                  // groups of attach_group()
+  std::vector<Gid> groups_ UIW_GUARDED_BY(groups_mutex_);  // the groups that this queue pair is attached to
   std::shared_ptr<DatagramPort> multicast_ UIW_GUARDED_BY(groups_mutex_);  // made by the first attach_group()
 };
 

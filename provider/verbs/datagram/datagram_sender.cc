@@ -18,7 +18,7 @@ namespace uiw::provider {
 
 namespace {
 
-// A Q_Key with its highest bit set stands for the queue pair's own.
+// If the Q_Key of a request has this bit set, the Q_Key of the sending queue pair is used instead.
 constexpr std::uint32_t kOwnQkey = 0x80000000;
 
 constexpr std::size_t kPart = IoScratch::kStaging / kDatagramBatch;
@@ -47,7 +47,8 @@ void DatagramSender::address(std::uint64_t sequence, const ibv_ah* handle, std::
   to.qkey = qkey;
 }
 
-// Copies the message, so that the CRC is right for the octets that go out even if the program changes them meanwhile.
+// Copies the message, so that the CRC is right for the octets that are sent even if the program changes its memory
+// meanwhile.
 bool DatagramSender::copy_out(std::uint64_t sequence, std::byte* to) {
   rdmap::MemorySegment pieces[rdmap::kMaxPieces];
   std::uint32_t size = sends_.at(sequence).length;

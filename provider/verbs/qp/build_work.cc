@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How ibv_send_wr and similar requests become entries of a send queue. The checks are those for which the manual pages
-// define an errno. Any other error in a request is found when the request is processed; then it completes in error.
+// How ibv_send_wr and similar requests become entries of a send queue. The checks here are those for which the manual
+// pages define an errno. Any other error is found when the request is processed; then the request completes in error.
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
-// Local write and the optional flags have no meaning for a window; they are accepted, since programs pass on the flags
-// of the region.
+// Local write and the optional flags have no meaning for a window. They are accepted, since programs pass the flags of
+// the region.
 constexpr unsigned kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
 
-// Immediate Data (RFC 7306) has 8 octets, a request of verbs has 4: these come first, in network byte order. The others
-// are zero, as with other adapters.
+// Immediate Data (RFC 7306) has 8 octets, and imm_data of a work request has 4. imm_data comes first, in network byte
+// order; the other four octets are zero, as with other adapters.
 rdmap::Immediate immediate_of(__be32 value) {
   rdmap::Immediate immediate{};
   std::memcpy(immediate.data(), &value, sizeof value);
@@ -70,7 +70,7 @@ int WorkQueues::build(std::uint64_t sequence, const ibv_send_wr& request, const 
   if (static_cast<std::uint32_t>(request.num_sge) > sends_.max_sges() && !inlined) return EINVAL;
   const auto kind = kind_of(request.opcode);
   if (!kind) return EOPNOTSUPP;
-  // Without `reads` the peer accepts no Reads.
+  // `abilities.reads` is false if ORD is 0: then the peer accepts neither RDMA Reads nor atomic operations.
   if (rdmap::is_answered(*kind) && (inlined || !abilities.reads)) return EINVAL;
   const bool has_immediate = request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (*kind == rdmap::WorkKind::send && has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
@@ -145,7 +145,7 @@ void WorkQueues::name_memory(std::uint64_t sequence, const ibv_send_wr& request)
   }
   if (!rdmap::is_answered(work.kind) || work.sges == 0) return;
   work.sink_stag = sges[0].stag;
-  // The response uses one range of tagged offsets for all elements, and this range must not wrap.
+  // The response to a Read uses one range of tagged offsets for all elements, and this range must not wrap.
   work.sink_offset = sges[0].offset + length < sges[0].offset ? 0 : sges[0].offset;
 }
 
@@ -160,8 +160,9 @@ int WorkQueues::build_local(std::uint64_t sequence, const ibv_send_wr& request) 
   return build_bind(sequence, request.wr_id, request.send_flags, *mw, request.bind_mw.rkey, request.bind_mw.bind_info);
 }
 
-// Other errors of a bind show when it is carried out, since the objects may change until then. ibv_bind_mw() stores the
-// rkey in the window, as its manual page says. ibv_post_send() does not: the program has chosen it.
+// Other errors of a bind are found when it is carried out, since the window and the region may change until then.
+// ibv_bind_mw() (type 1) stores the new rkey in the window, as its manual page says. ibv_post_send() (type 2) does not,
+// since the program has chosen the rkey.
 int WorkQueues::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                            const ibv_mw_bind_info& info) {
   constexpr std::uint32_t kKeyBits = 0xFF;

@@ -19,8 +19,8 @@ namespace uiw::provider {
 
 bool Qp::state_allows_posts() const {
   const ibv_qp_state state = qp_.state.load();
-  // An RNIC has no state RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2). Programs post
-  // before the step to RTS if they see an RNIC: the receiver of ib_send_bw posts its credits in RTR.
+  // An RNIC has no state RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2). So some
+  // programs post before the step to RTS if they see an RNIC: ib_send_bw's receiver posts its credits in RTR.
   const bool ready = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && manual_ && rnic_);
   return ready || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
@@ -30,8 +30,8 @@ WorkQueues::Abilities Qp::abilities() const {
   return {connection_.peer() != mpa::PeerKind::other, attributes_.max_rd_atomic > 0};
 }
 
-// Makes room for the entry `sequence`, if the queue is full: sends posts that wait, and completes unsignaled work that
-// has been sent. False if there is still no room.
+// Makes room for the entry `sequence`, if the send queue is full: sends posts that wait for later posts, and completes
+// unsignaled work that has been sent. False if there is still no room.
 bool Qp::make_room(std::uint64_t sequence) {
   if (sends().has_room(sequence)) return true;
   if (connection_.is_idle()) return false;
@@ -40,20 +40,20 @@ bool Qp::make_room(std::uint64_t sequence) {
   return sends().has_room(sequence);
 }
 
-// Whether new work can only be flushed. After an error of the sender that has not ended the stream yet this is false:
-// the end of the stream flushes the whole queue in order.
+// Whether new work can only be flushed. After a send error that has not ended the stream yet the answer is false: the
+// end of the stream flushes the whole queue in order.
 bool Qp::too_late() const {
   const ibv_qp_state state = qp_.state.load();
   if (state == IBV_QPS_ERR) return true;
   const bool running = connection_.runs();
   if (connection_.fin_sent() && !running) return true;
-  // If the stream still runs in SQD, another thread is making the step to SQD now. Work that is posted now follows
-  // earlier work and is sent with it.
+  // If the stream still runs in SQD, another thread is making the step to SQD now. Work that is posted now is sent
+  // behind the earlier work.
   return state == IBV_QPS_SQD && !running && connection_.phase() != Connection::Phase::closing && !follows_infiniband();
 }
 
-// Posts the `count` entries that have been filled in behind the tail; if it is too late for that, they complete as
-// flushed.
+// Posts the `count` entries that have been filled in behind the tail of the send queue. If too_late() is true, they
+// complete as flushed instead.
 void Qp::push_prepared(std::uint32_t count) {
   if (!too_late()) return sends().push(count);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -103,8 +103,8 @@ SendScheduler::PostDecision Qp::decide(std::uint64_t first) {
   });
 }
 
-// Releases the lock. Like the functions below that release a lock of their caller, it is left out of the thread safety
-// analysis.
+// Sends the posts from `first` on, or lets them wait (decide()), and releases the lock. Functions that release a lock
+// of their caller are left out of the thread safety analysis.
 void Qp::send_or_defer(std::uint64_t first, Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   using Decision = SendScheduler::PostDecision;
   if (retries()) start_retry_timers();
@@ -139,8 +139,8 @@ void Qp::carry_out_local() {
   if (!connection_.carries_work()) carry_out_local(lock);
 }
 
-// Called if there is no stream yet, or its peer has left: carries out local work, which needs no stream, once it is the
-// oldest. Releases the lock.
+// Called if there is no stream yet, or its peer has left: carries out binds and local invalidates at the head of the
+// send queue, which need no stream. Releases the lock.
 void Qp::carry_out_local(Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   const ibv_qp_state state = qp_.state.load();
   if ((state != IBV_QPS_RTS && state != IBV_QPS_RTR) || queues_.carry_out_local()) return lock.unlock();
@@ -149,7 +149,7 @@ void Qp::carry_out_local(Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   const LockGuard receive_lock(connection_.locks.receive);
   {
     const LockGuard send_lock(connection_.locks.send);
-    // If a stream has been attached meanwhile, it fails this work.
+    // If a stream has been attached meanwhile, the stream completes this work in error.
     if (connection_.carries_work() || sends().empty() || sends().head() != culprit) return;
     qp_.state = IBV_QPS_ERR;
     queues_.flush_sends(culprit, sends().at(culprit).status);
@@ -157,7 +157,7 @@ void Qp::carry_out_local(Lock& lock) UIW_NO_THREAD_SAFETY_ANALYSIS {
   queues_.flush_receives();
 }
 
-// Work that is posted cannot be taken back: if there is no memory to send it, its stream ends.
+// Work that is posted cannot be taken back: if there is no memory to send the work, the stream ends.
 void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_NO_THREAD_SAFETY_ANALYSIS {
   try {
     send_or_defer(first, lock);
@@ -167,7 +167,8 @@ void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_NO_TH
   }
 }
 
-// Coalescing counts a pause of the program from here on: the call that posted has also spent time on what has arrived.
+// The call that posted has also handled what has arrived. This time is not a pause between two posts of the program, so
+// Coalescing measures the pause from now on.
 void Qp::note_return_to_program() {
   const LockGuard lock(connection_.locks.send);
   connection_.note_return_to_program(raw_clock());

@@ -54,7 +54,8 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   {
-    // Counted before the queue pair is hidden, so that its traffic does not vanish from the port's counters meanwhile.
+    // The traffic is counted before the queue pair is hidden, so that it does not vanish from the port's counters
+    // meanwhile.
     const LockGuard lock(connection_.locks.send);
     connection_.count_traffic(false);
   }
@@ -65,7 +66,7 @@ void Qp::stop() {
     connection_.leave();
     manual_ = false;
     // A thread that sets a connection up may have found the queue pair before it was hidden. If that thread attached
-    // the connection after remove(), the engine would drive the queue pair again.
+    // the connection after remove(), the engine would send and receive for the queue pair again.
     stopped_ = true;
   }
   manual::stop(number());
@@ -81,7 +82,7 @@ void Qp::stop() {
 
 Qp::~Qp() { stop(); }
 
-// Uses only state that is consistent at any time.
+// Uses only state that is consistent even if another thread was using the queue pair at the fork.
 void Qp::after_fork_in_child() { connection_.after_fork_in_child(); }
 
 int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
@@ -94,7 +95,7 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   // want of a receive, stores these first and then looks at the queue. So one of the two sees the other.
   if (state() == IBV_QPS_ERR) {
     const LockGuard lock(connection_.locks.receive);
-    // A stream that has not ended yet flushes them when it ends, after the message in progress.
+    // A stream that has not ended yet flushes the receives when it ends, after the message in progress.
     if (!connection_.runs_or_closes()) queues_.flush_receives();
   } else if (connection_.signals.receive_stalled) {
     progress(Driver::event);
@@ -116,7 +117,8 @@ void Qp::reset() {
     steps_reached_ = IBV_QPS_UNKNOWN;
     qp_.state = idle();
   }
-  // Without those locks: between ibv_start_poll and ibv_end_poll a program holds the consumer's lock, and may post.
+  // Called without the two locks: between ibv_start_poll and ibv_end_poll a program holds the completion queue's
+  // consumer lock, and may post, which takes the sender's lock.
   queues_.forget_completions();
 }
 
@@ -161,8 +163,8 @@ int Qp::take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attribu
   return 0;
 }
 
-// Steps to INIT, RTR and RTS. If rdma_cm has connected already, they change only the state that the program sees, even
-// if the connection has ended since; the program learns of its end in other ways.
+// Steps to INIT, RTR and RTS. If rdma_cm has connected already, these steps change only the state that the program
+// sees, even if the connection has ended since; the program learns of the end in other ways.
 void Qp::advance(ibv_qp_state from, ibv_qp_state to) {
   const LockGuard lock(connection_.locks.send);
   if (steps_reached_ != IBV_QPS_UNKNOWN) {
@@ -222,14 +224,14 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   copy_attributes(attributes_, attributes, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) deny_rights(denied_rights(attributes.qp_access_flags));
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (connection_.is_idle() || manual_)) {
-    // With rdma_cm the connection manager negotiates this value, and afterwards it is fixed. A manual connection may be
-    // established before the step to RTR that began it has returned.
+    // With rdma_cm this value is negotiated, and afterwards it is fixed. Without rdma_cm the program sets it in the
+    // step to RTR, and the connection may be established before that step has returned.
     attributes_.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) limit_ord(attributes.max_rd_atomic);
 }
 
-// The state ERR after the end of a stream is shown at once, even if the program still has steps to make.
+// Once the stream has ended, the program sees ERR, even if it has not made all steps to RTS yet.
 ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_ERR : stepped(); }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {

@@ -2,9 +2,9 @@
 // Queue pairs (Verbs draft section 6), as programs see them.
 //
 // Qp is in four files: qp.cc (creation, destruction, states and attributes), posting.cc (how send requests are posted),
-// qp_connection.cc (how it is connected and driven; its Connection does the rest), manual_connection.cc (connections
-// that the program makes with ibv_modify_qp). WorkQueues has the work that is posted and not complete. Locks: those of
-// the Connection, and one for posters of receives.
+// qp_connection.cc (how the queue pair gets its Connection, and how threads use the Connection), manual_connection.cc
+// (connections that the program makes with ibv_modify_qp). WorkQueues has the work that is posted and not complete.
+// Locks: those of the Connection, and one for posting receives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -39,7 +39,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
   ~Qp() override;
-  // Ends the connection; TCP still sends the octets that it has taken.
+  // Ends the connection; TCP still sends the octets that it has accepted.
   void stop() override;
 
   std::uint32_t number() const override { return qp_.number; }
@@ -49,12 +49,12 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) override;
   void begin_batch() override;
   void add(const ibv_send_wr& request) override;
-  // Applies to the request that is added next.
+  // `extension` applies to the request that is added next.
   void extend(const WorkQueues::Extension& extension) { extension_ = extension; }
   int end_batch() override;
   void abort_batch() override;
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
-  // The number of requests that are posted and not complete.
+  // The number of send requests, or of receives, that are posted and not complete.
   std::uint32_t sends_outstanding();
   std::uint32_t receives_outstanding();
 
@@ -82,25 +82,27 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void lose_connection() override;
   void completion_lost() override;
   bool is_connected();
-  // What the two ends have agreed on, what the peer is known to be, and the current ORD. Nothing if not connected.
+  // What the two ends have agreed on, whether the peer is uiw, and the current ORD. agreed() returns nothing if there
+  // is no connection.
   struct Agreed {
     rdmap::ConnectionRules rules;
     mpa::PeerKind peer;
     std::uint32_t ord;
   };
   std::optional<Agreed> agreed();
-  // The attempt of a manual connection that is in progress, if any; attach() needs it.
+  // The attempt to connect without rdma_cm that is in progress, or null. Attachment::attempt must be this attempt.
   std::shared_ptr<manual::Attempt> attempt();
-  // To be used inside a ReadSection.
+  // To be used inside a ReadSection (base/grace_period.h).
   Connection& connection() { return connection_; }
-  // The program exits without having destroyed the queue pair.
+  // Called when the program exits without having destroyed the queue pair.
   void leave_at_exit();
-  // Whether the program has ended the connection and the peer does not have everything yet; false if a thread holds a
-  // lock of the queue pair, which may be the caller's.
+  // Whether the program has ended the connection and the peer does not have everything yet. False also if some thread,
+  // perhaps the calling one, holds a lock of the queue pair.
   bool delivers_last();
 
   // ---- Driven ----
-  // A poll of the program does not wait for a lock. If there is no memory, the connection ends.
+  // With Driver::poll returns false if another thread holds the receiver's lock. If there is no memory, the connection
+  // ends.
   bool progress(Driver driver) noexcept override;
   bool watch_socket(bool watched) override;
   void no_memory() noexcept override;
@@ -129,14 +131,15 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
   ibv_qp_state idle() const { return rnic_ ? IBV_QPS_INIT : IBV_QPS_RESET; }
   ibv_qp_state shown_state() const;
-  // Whether it follows the rules of InfiniBand from RTS on.
+  // Whether the queue pair follows the rules of InfiniBand from RTS on: without rdma_cm, or on a device shown as RoCE.
   bool follows_infiniband() const { return manual_.load(std::memory_order_relaxed) || !rnic_; }
-  // Whether its work fails after waiting too long for its peer. rdma_cm sets the limits with the step to RTS.
+  // Whether work fails if it waits too long for the peer (RetryTimer). With rdma_cm this is so only on a device shown
+  // as RoCE, and not before the step to RTS, which sets the limits.
   bool retries() const {
     return manual_.load(std::memory_order_relaxed) ||
            (!rnic_ && steps_reached_.load(std::memory_order_relaxed) == IBV_QPS_UNKNOWN);
   }
-  // The state that the program's steps have led to.
+  // The state that the program has reached by its own calls of ibv_modify_qp (steps_reached_).
   ibv_qp_state stepped() const {
     const ibv_qp_state reached = steps_reached_.load();
     return reached == IBV_QPS_UNKNOWN ? state() : reached;
@@ -149,14 +152,14 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   bool too_late() const UIW_REQUIRES(connection_.locks.send);  // whether new work can only complete as flushed
   void push_prepared(std::uint32_t count) UIW_REQUIRES(connection_.locks.send);
   void send_or_defer(std::uint64_t first, Lock& lock) UIW_REQUIRES(connection_.locks.send);
-  // Called when SQD is over; takes the lock. If there is no connection, carries out the local work at the head of the
-  // queue, which needs none.
+  // Called when the queue pair leaves SQD; takes the sender's lock. If there is no connection, carries out binds and
+  // local invalidates at the head of the send queue, which need no connection.
   void carry_out_local();
   void carry_out_local(Lock& lock) UIW_REQUIRES(connection_.locks.send);
   void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_REQUIRES(connection_.locks.send);
   SendScheduler::PostDecision decide(std::uint64_t first) UIW_REQUIRES(connection_.locks.send);
   void note_return_to_program();  // takes the lock
-  // The probe policy, from what the program does. Takes no lock.
+  // When probes are sent (RDMA Reads of no octets, which ask what the peer has placed). Takes no lock.
   SendScheduler::ProbePolicy probe_policy() const;
 
   // ---- qp_connection.cc ----
@@ -165,12 +168,12 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   bool mixed_up(std::uint32_t peer_psn) const UIW_REQUIRES(connection_.locks.send);
   bool drained() const UIW_REQUIRES(connection_.locks.send);
   void limit_ord(std::uint32_t ord) UIW_REQUIRES(connection_.locks.send);
-  // Completes all posted sends as flushed, and `culprit` with `status`.
+  // Completes all posted sends as flushed, but the entry `culprit`, if there is one, with `status`.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(connection_.locks.send);
   void deny_rights(std::uint32_t denied) UIW_REQUIRES(connection_.locks.send);
   int share(SharedOffer& offer) UIW_REQUIRES(connection_.locks.receive, connection_.locks.send);
   void reset_connection() UIW_REQUIRES(connection_.locks.receive, connection_.locks.send);
-  // Begins a manual connection and ends an earlier attempt.
+  // Begins an attempt to connect without rdma_cm, and ends an earlier one.
   void begin_manual(std::shared_ptr<manual::Attempt> attempt)
       UIW_REQUIRES(connection_.locks.receive, connection_.locks.send) {
     end_attempt();
@@ -181,9 +184,10 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void end_attempt() UIW_REQUIRES(connection_.locks.receive, connection_.locks.send) {
     if (attempt_) std::exchange(attempt_, nullptr)->end();
   }
-  // Takes the locks.
+  // As progress(), but throws if there is no memory. Takes the locks.
   bool make_progress(Driver driver);
-  // Sends posts that wait, since the queue pair or its connection is about to end. Takes the sender's lock.
+  // Sends posts that wait for later posts, since the queue pair or its connection is about to end. Takes the sender's
+  // lock.
   void send_posts_before_end();
   bool left_to_poster() const;  // takes no lock
   // drain(): RTS to SQD as on InfiniBand, where work that is posted later waits. stop_draining(): back to RTS.
@@ -198,38 +202,40 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void sent_all() override UIW_REQUIRES(connection_.locks.send);
   void sent_last() override UIW_REQUIRES(connection_.locks.send);
 
-  // ---- manual_connection.cc: what a program does that connects with ibv_modify_qp ----
-  // Looks for the route to the peer's GID, for a second at most, before a step to RTR on RoCE. Returns 0, ETIMEDOUT,
-  // ENETUNREACH or EHOSTUNREACH; 0 also for arguments that the step itself refuses. Not to be called inside a
-  // ReadSection.
+  // ---- manual_connection.cc: connections that the program makes with ibv_modify_qp ----
+  // Called before a step to RTR on RoCE: resolves the next hop to the peer's GID, and waits one second at most. Returns
+  // 0, ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; 0 also for arguments that the step itself refuses. Not to be called
+  // inside a ReadSection.
   int find_peer(const ibv_qp_attr& attributes) const;
-  // INIT to RTR: from here on the two ends look for each other. Returns 0, or an errno if nothing has changed.
+  // INIT to RTR: from here on this end connects to the peer, or waits until the peer connects. Returns 0, or an errno
+  // if nothing has changed.
   int ready_to_receive(const ibv_qp_attr& attributes, int mask);
   // RTR to RTS: from here on the queue pair sends.
   void ready_to_send(const ibv_qp_attr& attributes);
   std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now)
       UIW_REQUIRES(connection_.locks.send);
-  // Starts measuring the time of the oldest entry, `head`, at `now`.
+  // Starts to measure, at `now`, how long the oldest entry of the send queue, `head`, waits for the peer.
   void start_retry_timer(std::uint64_t head, RetryTimer::Clock::time_point now) UIW_REQUIRES(connection_.locks.send) {
     retry_timer_.work_at(head, now);
     connection_.note_progress(now);
   }
 
-  const bool rnic_;                   // the iWARP view
-  std::atomic<bool> manual_{false};   // a manual connection, from RTR on; written with the receiver's lock
-  std::atomic<bool> stopped_{false};  // it gets no connection any more; written with the receiver's lock
-  // RoCE view: rdma_cm has connected, and the program still makes its steps: the state to which these have led so far.
-  // IBV_QPS_UNKNOWN: no such steps are due. Written with the sender's lock.
+  const bool rnic_;                   // the device is shown as iWARP and not as RoCE
+  std::atomic<bool> manual_{false};   // connected without rdma_cm, from RTR on; written with the receiver's lock
+  std::atomic<bool> stopped_{false};  // set by stop(), so that attach() fails; written with the receiver's lock
+  // On a device shown as RoCE, rdma_cm may connect before the program has made all steps to RTS with ibv_modify_qp.
+  // Then this is the state that these steps have reached; IBV_QPS_UNKNOWN at any other time. Written with the sender's
+  // lock held.
   std::atomic<ibv_qp_state> steps_reached_{IBV_QPS_UNKNOWN};
   Connection connection_;
   // Used by the thread that builds a batch.
   WorkQueues::Abilities batch_abilities_;
   WorkQueues::Extension extension_;
-  std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
+  std::shared_ptr<manual::Attempt> attempt_;  // connection without rdma_cm; written with both locks held
   std::uint32_t peer_psn_ = 0;                // Attachment::peer_psn; written with both locks held
   RetryTimer retry_timer_ UIW_GUARDED_BY(connection_.locks.send);
   bool tell_when_drained_ UIW_GUARDED_BY(connection_.locks.send) = false;
-  // SQD of InfiniBand: entries before this one are still sent.
+  // In SQD, by the rules of InfiniBand: entries before this one are still sent.
   std::uint64_t drain_to_ UIW_GUARDED_BY(connection_.locks.send) = 0;
   // The limit of ORD that the program has set; a later connection starts with it.
   std::uint32_t ord_limit_ UIW_GUARDED_BY(connection_.locks.send) = ~0U;

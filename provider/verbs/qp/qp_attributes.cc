@@ -16,14 +16,14 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr int kKnown = (IBV_QP_DEST_QPN << 1) - 1;  // the others are for raw packets, or not defined
+constexpr int kKnown = (IBV_QP_DEST_QPN << 1) - 1;  // bits beyond these are for raw packets, or not defined
 constexpr unsigned kMax3Bits = 7, kMax5Bits = 31;
 constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                              IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE |
-                             kFlushAccess;  // the kernel accepts them for every queue pair
+                             kFlushAccess;  // the kernel accepts the flags of RDMA FLUSH for every queue pair
 
-// What a step requires for one type of queue pairs, and what else it accepts.
+// The attributes that a step requires for one type of queue pairs, and those that it accepts besides.
 struct Attributes {
   int required = 0, optional = 0;
 };
@@ -38,7 +38,7 @@ constexpr int kCurrent = IBV_QP_CUR_STATE, kRnrTimer = IBV_QP_MIN_RNR_TIMER, kNo
 constexpr int kOtherPath = IBV_QP_ALT_PATH, kMigration = IBV_QP_PATH_MIG_STATE;
 constexpr int kPeer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kRetries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-// What RC and UC accept on the way to RTS and in it.
+// The attributes that RC and UC accept in a step to RTS, and in RTS.
 constexpr int kInRts = kCurrent | kOtherPath | kRights | kMigration;
 
 constexpr Step kSteps[] = {
@@ -94,7 +94,7 @@ bool is_managed(const ibv_qp_attr& attributes, int mask) {
 bool is_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
                   bool connected) {
   const auto has = [mask](int which) { return (mask & which) != 0; };
-  if (has(IBV_QP_QKEY)) return false;  // datagrams only
+  if (has(IBV_QP_QKEY)) return false;  // the Q_Key is for datagrams only
   if (has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && (!has(IBV_QP_STATE) || to != IBV_QPS_SQD)) return false;
   if (has(IBV_QP_AV) || has(IBV_QP_DEST_QPN)) {
     const int required = find_step(IBV_QPS_INIT, IBV_QPS_RTR)->of(type).required;
@@ -107,10 +107,10 @@ bool is_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr
     case IBV_QPS_RTR: {
       const int required = find_step(from, IBV_QPS_RTS)->of(type).required;
       if (to == IBV_QPS_RTS) return manual ? (mask & required) == required : connected;
-      return to == IBV_QPS_INIT && !manual;  // both are Idle
+      return to == IBV_QPS_INIT && !manual;  // RTR and INIT are both Idle
     }
-    // The connection manager brings a queue pair to RTS by itself. A program that goes through the states of InfiniBand
-    // afterwards finds nothing left to do.
+    // The connection manager brings a queue pair to RTS by itself. If the program then makes the steps of InfiniBand,
+    // those to INIT and RTR are accepted and do nothing.
     case IBV_QPS_RTS: return to == IBV_QPS_SQD || (connected && !manual && (to == IBV_QPS_INIT || to == IBV_QPS_RTR));
     case IBV_QPS_SQD: return to == IBV_QPS_RTS && manual;
     // A stream may end by itself right before the program closes it: the step to SQD is accepted and does nothing.
@@ -125,13 +125,13 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport) {
   if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge || cap.max_inline_data > kMaxInline) return false;
   if (has_receive_queue && (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge)) return false;
   if (!has_receive_queue) cap.max_recv_wr = cap.max_recv_sge = 0;
-  // Rings of adapters have a power of two of entries: siw grants all of them, rxe keeps one free. Programs have come to
-  // count on that slack.
+  // Queues of adapters have a power of two of entries: siw grants all of them, rxe keeps one free. Some programs rely
+  // on getting more entries than they request.
   for (std::uint32_t* const size : {&cap.max_send_wr, &cap.max_recv_wr}) {
     const std::uint32_t free = transport == Transport::roce ? 1 : 0;
     if (*size != 0) *size = std::min<std::uint32_t>(std::bit_ceil(*size + free) - free, kMaxQpWr);
   }
-  // Some programs send a few octets inline without having requested it; every adapter grants some.
+  // Some programs send a few octets inline without having requested inline data; every adapter grants some.
   cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
   return true;
 }

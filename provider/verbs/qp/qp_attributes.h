@@ -3,12 +3,12 @@
 //
 // The five states of the Verbs draft (section 6.2) and the states of libibverbs:
 //
-//     RESET, INIT, RTR   Idle (figure 7). The three differ only in their order, as InfiniBand requires it; in the iWARP
-//                        view there is no RESET: a new queue pair is in INIT
+//     RESET, INIT, RTR   Idle (figure 7). The three differ only in their order, as InfiniBand requires it; a device
+//                        that is shown as iWARP has no RESET: a new queue pair is in INIT
 //     RTS                RTS (figure 8), once a connection has attached a stream
 //     SQD                Closing (figure 11): posted work is sent, then the stream is closed; no way back.
-//                        On a manual connection, and in the RoCE view, SQD is that of InfiniBand: work that
-//                        is posted later waits until the queue pair is in RTS again
+//                        Without rdma_cm, or on a device that is shown as RoCE, SQD is that of InfiniBand: work
+//                        that is posted later waits until the queue pair is in RTS again
 //     ERR                Terminate (figure 9) while a Terminate is sent, Error (figure 10) afterwards
 //     SQE                does not occur: an error of the send queue ends the stream
 #pragma once
@@ -24,9 +24,9 @@ namespace uiw::provider {
 
 class Context;
 
-// The number of the peer queue pair that rdma_cm reports to a program that makes the steps itself, as on RoCE. No queue
-// pair has this number (provider/connect/qp_table.cc): the connection manager connects, and the step to RTR connects
-// nothing.
+// The queue pair number that rdma_cm reports as the peer's to a program that calls ibv_modify_qp itself, as on RoCE. No
+// queue pair has this number (provider/connect/qp_table.cc): rdma_cm makes the connection, and a step to RTR that names
+// this number connects nothing.
 constexpr std::uint32_t kManagedQpNumber = 1;
 
 constexpr std::uint32_t kPsnMask = 0xFFFFFF;
@@ -40,8 +40,8 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
-// Whether the device grants these values. Raises those below the minimum, and the sizes of queues to what adapters of
-// this view round them to.
+// Whether the device grants these values. Raises those below the minimum, and rounds the sizes of queues up as RoCE or
+// iWARP adapters do.
 bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 
 // InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or
@@ -50,23 +50,23 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 // adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
 int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
 
-// As check_step(), by the rules of iWARP adapters. They require no attribute, since rdma_cm sets none; but a step that
-// names the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the queue pair
-// has a stream; without one it can step to RTS only if `manual`.
+// As check_step(), by the rules of iWARP adapters. These rules require no attribute, since rdma_cm sets none; but a
+// step that names the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the
+// queue pair has a stream; without one it can step to RTS only if `manual`.
 int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
                     bool connected);
 
-// Whether the attributes of a step to RTR name a peer.
+// Whether the attributes of a step to RTR name a peer to connect to.
 bool connects(const ibv_qp_attr& attributes, int mask);
 
 // 0; EINVAL for an impossible value; EOPNOTSUPP for attributes that the device does not support. Throws std::bad_alloc.
 int check_values(Context& context, const ibv_qp_attr& attributes, int mask);
 
-// The rights of ddp/stag_table.h that qp_access_flags deny to the peer. If the program has never set the flags, nothing
-// is denied; rdma_cm allows everything.
+// The rights (ddp/stag_table.h) that these qp_access_flags deny to the peer. Not used as long as the program has not
+// set the flags: then nothing is denied, since rdma_cm allows everything.
 std::uint32_t denied_rights(unsigned access);
 
-// Copies the attributes that are only stored.
+// Copies the attributes in `mask` that a queue pair stores as they are. States, ORD and IRD are not among them.
 void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask);
 
 }  // namespace uiw::provider

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a queue pair is connected and driven, and what the program and its peers do to the connection. Each function
-// takes the locks that it needs, unless its declaration in qp.h says that they are held.
+// How a queue pair is connected, how threads send and receive for it, and what the program and the peer do to the
+// connection. Each function takes the locks that it needs, unless its declaration in qp.h says that they are held.
 
 #include <algorithm>
 #include <cerrno>
@@ -32,7 +32,7 @@ std::size_t mulpdu_of(const Attachment& attachment, const TcpStream& socket, mpa
   return agreement.marks ? mpa::marked_mulpdu(emss) : mpa::mulpdu(emss);
 }
 
-// What start-up has negotiated, within the limits of device and program.
+// The rules of a connection: what start-up (MPA) has negotiated, within the limits of the device and the program.
 rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& socket, const QpIdentity& qp) {
   const mpa::Agreement& agreement = attachment.agreement;
   constexpr std::uint32_t kMost = kMaxReadDepth;
@@ -48,8 +48,9 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
   rules.marked = agreement.marked;
   rules.shared_octets = attachment.rings != nullptr && !agreement.crc;
   rules.rtr = agreement.rtr;
-  // A peer that sends a greeting or offers memory is uiw. A caller that accepts the memory still says hello, since the
-  // other end does not know yet that it has accepted.
+  // A peer that connects without rdma_cm, or that offers shared memory, is known to be uiw. With `hello` the first
+  // message tells the peer that this end is uiw. An initiator that accepts the memory sends that message, too, since
+  // the peer does not know yet that the memory is accepted.
   rules.hello = !rules.manual && agreement.peer == mpa::PeerKind::not_known;
   const bool shown = rules.manual || (attachment.initiator && attachment.rings);
   rules.peer = shown ? mpa::PeerKind::uiw : agreement.peer;
@@ -70,7 +71,7 @@ bool Qp::may_attach(const manual::Attempt* attempt) const {
   const bool manual = attempt != nullptr;
   if (!connection_.is_idle() || stopped_ || manual != manual_ || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
-  // On RoCE the program may change the state of the queue pair by itself, before or while rdma_cm connects.
+  // On RoCE the program may change the state of the queue pair itself, before or while rdma_cm connects.
   return qp_.is_reliable() &&
          (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
@@ -85,12 +86,12 @@ std::shared_ptr<manual::Attempt> Qp::attempt() {
   return attempt_;
 }
 
-// Takes the shared memory of `offer` into use for the connection's octets. 0 or an errno.
+// Makes the connection send and receive through the shared memory of `offer`. 0 or an errno.
 int Qp::share(SharedOffer& offer) {
   try {
     return connection_.share(std::move(offer));
   } catch (const std::bad_alloc&) {
-    // A caller has not accepted the memory yet, so the octets stay on TCP.
+    // An initiator has not told the peer yet that it accepts the memory, so the octets stay on TCP.
     return connection_.rules().initiator ? 0 : ENOMEM;
   }
 }
@@ -189,7 +190,8 @@ void Qp::completion_lost() {
 }
 
 // True if the PSN that the peer expects (its rq_psn) is not this end's sq_psn; 0 counts as not set. The peer then means
-// another queue pair, one that had this number before, for example. On InfiniBand it would drop this end's packets.
+// another queue pair, for example one that had this number before. On InfiniBand such a peer would drop this end's
+// packets.
 bool Qp::mixed_up(std::uint32_t peer_psn) const {
   return peer_psn != 0 && attributes_.sq_psn != 0 && peer_psn != attributes_.sq_psn;
 }
@@ -233,7 +235,7 @@ bool Qp::make_progress(Driver driver) {
   {
     UniqueLock lock(connection_.locks.receive, std::defer_lock);
     if (driver == Driver::poll) {
-      if (!lock.try_lock()) return false;  // another thread drives it, and may need this processor
+      if (!lock.try_lock()) return false;  // another thread receives, and may need this processor
     } else {
       lock.lock();
     }
@@ -248,7 +250,7 @@ bool Qp::make_progress(Driver driver) {
 
 bool Qp::left_to_poster() const {
   const Connection::Signals& signals = connection_.signals;
-  const std::uint64_t since = signals.posts_wait_since.load();  // before `poster`: a post stores `poster` first
+  const std::uint64_t since = signals.posts_wait_since.load();  // before `poster`, which a post stores first
   const bool own = pthread_equal(signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
   return SendScheduler::left_to_poster(since, own, raw_clock);
 }
@@ -273,7 +275,7 @@ void Qp::send_overdue_posts() {
 
 bool Qp::give_back_idle_memory() {
   UniqueLock lock(connection_.locks.send, std::defer_lock);
-  if (!lock.try_lock()) return true;  // another thread sends
+  if (!lock.try_lock()) return true;  // another thread is sending; there may be memory to give back later
   return connection_.give_back_idle_memory();
 }
 
@@ -343,8 +345,8 @@ void Qp::sent_last() {
   if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
-// Posted work fails only after a while, as an adapter would retry it. Meanwhile a program may see work of other queue
-// pairs complete, and end without an error.
+// Called when the peer has closed a connection made without rdma_cm. Posted work fails only after a while, as an
+// adapter would retry it. Meanwhile a program may see work of other queue pairs complete, and end without an error.
 void Qp::peer_gone() {
   if (sends().empty()) return;
   start_retry_timers();
@@ -352,7 +354,7 @@ void Qp::peer_gone() {
 }
 
 void Qp::leave_at_exit() {
-  // A program may call exit() at any point, so a lock may be held; then the stream is left as it is.
+  // A program may call exit() at any point, so a thread may hold a lock; then the stream is left as it is.
   {
     UniqueLock send_lock(connection_.locks.send, std::defer_lock);
     if (send_lock.try_lock()) connection_.send_posts_before_end();

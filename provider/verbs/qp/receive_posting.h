@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Posting receives: turns ibv_recv_wr into entries of a receive queue, and ibv_sge into elements for sends and
-// receives.
+// Posting receives: turns ibv_recv_wr into entries of a receive queue, and, for sends too, ibv_sge into elements of
+// such entries.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -9,9 +9,9 @@
 
 namespace uiw::provider {
 
-// Fills in the element for an ibv_sge, with the registration that its lkey names now. Memory that may not be used in
-// this way is posted nevertheless and fails when it is used (IBV_WC_LOC_PROT_ERR), as on adapters. `known` belongs to
-// the caller's queue. Called inside a ReadSection.
+// Fills in the element for an ibv_sge, with the registration that its lkey names now. Memory that may not be used with
+// `right` is posted nevertheless and fails when it is used (IBV_WC_LOC_PROT_ERR), as on adapters. `known`, which
+// belongs to the caller's queue, remembers the last look-up. Called inside a ReadSection.
 void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, ddp::KnownSlot& known,
              rdmap::Sge& element);
 

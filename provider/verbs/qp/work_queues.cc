@@ -179,8 +179,8 @@ void WorkQueues::flush_receives() {
   }
 }
 
-// Returns a receive of a shared queue to it, so that other queue pairs can use the receive. A receive of the queue
-// pair's own queue needs nothing, since it has not been removed yet.
+// Returns a receive to the shared receive queue from which it was taken, so that other queue pairs can use it. A
+// receive of the queue pair's own queue needs nothing, since it has not been removed yet.
 void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
   if (shared_ == nullptr || shared_->give_back(buffer)) return;
   // Without `completes` the receive is dropped, since the queue pair is being destroyed or reset.
@@ -206,8 +206,8 @@ rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Bind
   }
 }
 
-// Only the owner invalidates memory regions and windows of type 1. A window of type 2 may also be invalidated by the
-// peer of its stream.
+// The peer of a stream may invalidate only windows of type 2 that are bound to this stream. Only this host invalidates
+// memory regions and windows of type 1.
 std::optional<rdmap::ErrorCode> WorkQueues::invalidate(rdmap::Stag stag) {
   switch (memory_.invalidate(stag)) {
     case ddp::WindowError::none: return std::nullopt;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The work queues of a queue pair: the work that is posted and not complete, and the completions that the program gets.
 //
-// They outlive the streams that carry out the work. The send queue is used with the sender's lock held. The receive
-// queue is used with the receiver's lock held; posting receives has a lock of its own.
+// The queues outlive the streams that carry out the work. The send queue is used with the sender's lock held. The
+// receive queue is used with the receiver's lock held; posting receives has a lock of its own.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,22 +29,23 @@ class WorkQueues final : public ConnectionWork {
   WorkQueues(QpIdentity& qp, const ibv_qp_init_attr& granted, Srq* srq);
   ~WorkQueues();
 
-  // What the queue pair may access. Binds and invalidates memory windows for it.
+  // The memory that the queue pair may access. The Accessor also binds and invalidates memory windows for the queue
+  // pair.
   const ddp::Accessor& memory() const { return memory_; }
 
   // ---- With the sender's lock ----
   rdmap::SendQueue& sends() { return sends_; }
   const rdmap::SendQueue& sends() const { return sends_; }
-  // What the connection supports, as far as it is known: work may be posted before there is one.
+  // What the connection supports, as far as it is known: work may be posted before there is a connection.
   struct Abilities {
     bool send_immediate = true, reads = true;
   };
   // What ibv_send_wr cannot express (uiwdv.h): the operands of a masked atomic operation, or that Immediate Data is
   // sent without a Write.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
-  // These three are in build_work.cc. They fill in the entry `sequence`, at or after the tail of the queue, for which
-  // there is room, and return 0 or the errno of ibv_post_send. Called inside a ReadSection, and with the lock held,
-  // except for entries of an open batch.
+  // These three functions are in build_work.cc. They fill in the entry `sequence`, at or after the tail of the queue,
+  // for which there is room, and return 0 or the errno of ibv_post_send. Called inside a ReadSection, and with the
+  // sender's lock held, except for entries of an open batch.
   int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
   int extend(std::uint64_t sequence, const Extension& extension);
   // Only the low 8 bits of `rkey`, the key, are used; the index is that of the window. On success `mw`, if of type 1,
@@ -54,8 +55,9 @@ class WorkQueues final : public ConnectionWork {
   // Completes all posted sends as flushed, and `culprit` with `status`. Not for a queue pair with a stream, which does
   // this itself (rdmap::Transmitter::flush).
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
-  // If no stream carries out work: carries out and completes local work at the head of the queue, which needs no
-  // stream. False if it has failed; that work is then the oldest, and its status says why.
+  // Called if no stream carries out work: carries out and completes binds and local invalidates at the head of the
+  // queue, which need no stream. False if one of them has failed; that one is then the oldest entry, and its status
+  // says why.
   bool carry_out_local();
 
   // rdmap::SendHost
@@ -66,7 +68,7 @@ class WorkQueues final : public ConnectionWork {
   bool next_receive(rdmap::ReceiveBuffer& buffer) override;
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                         const rdmap::ReceiveHost::Message& message) override;
-  // Completes a receive by this completion, which the caller has filled in except for the number of the queue pair.
+  // Completes a receive with this completion, which the caller has filled in except for the number of the queue pair.
   void receive_complete(ibv_wc& completion, bool solicited);
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
   void await_no_receive() override { leave_shared(); }
@@ -82,16 +84,16 @@ class WorkQueues final : public ConnectionWork {
   void release_windows();
   // RESET: drops all posted work without completions.
   void empty();
-  // Leaves the waiting line of the shared queue: no receive is needed any more.
+  // Leaves the waiting line of the shared receive queue: no receive is needed any more.
   void leave_shared();
 
   // ---- Without a lock ----
   bool is_shared() const { return shared_ != nullptr; }
-  // See the manual page of ibv_post_recv; not for shared queues.
+  // See the manual page of ibv_post_recv; not for queue pairs with a shared receive queue.
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
   // Drops completions that were not polled. Waits for a poll that another thread has begun (ibv_start_poll).
   void forget_completions();
-  // For the child of a fork.
+  // In the child of a fork: stops counting as a user of the shared receive queue, and changes nothing else.
   void leave_to_parent();
   void number_is_known();
 
@@ -109,11 +111,12 @@ class WorkQueues final : public ConnectionWork {
   ddp::KnownSlot known_to_send_;
   bool has_windows_ = false;  // windows of type 2 were bound
 
-  // An injected fault has ended the send queue, or the receive queue. Each is used with the lock of that queue held.
+  // Whether an injected fault has made the send queue, or the receive queue, fail. Each flag is used with the lock of
+  // that queue held.
   bool send_failed_ = false, receive_failed_ = false;
   bool last_receive_reported_ = false;
   alignas(64) SectionMutex post_receive_mutex_;
-  ddp::KnownSlot known_;  // for posters
+  ddp::KnownSlot known_;  // for post_receive(), with the mutex held
   rdmap::ReceiveQueue receives_;
   const std::unique_ptr<SrqUser> shared_;  // used instead of receives_ if not null
 };

@@ -17,17 +17,17 @@ namespace uiw::requests {
 inline constexpr unsigned kMostClients = 256;
 
 struct Job {
-  sockaddr_in address{};  // where the server listens; it chooses the port
+  sockaddr_in address{};  // where the server listens; the kernel chooses the port (Shared::port)
   std::size_t size = 0;   // octets of a request and of an answer, or of an RDMA Write
   unsigned clients = 0;
 };
 
-// Lies in memory that both ends and the process that measures share.
+// The state that both ends and the measuring process share. It lies in shared memory.
 struct Shared {
-  std::atomic<std::uint16_t> port{0};  // where the server listens, in network byte order; 0: not yet
+  std::atomic<std::uint16_t> port{0};  // the server's port, in network byte order; 0 until it listens
   std::atomic<bool> connected{false};  // all clients are connected, and send requests
-  std::atomic<bool> over{false};       // clients take the outstanding answers, and end
-  struct alignas(64) Counter {         // alone in its cache line, since each client writes its own
+  std::atomic<bool> over{false};       // the clients receive the outstanding answers, and end
+  struct alignas(64) Counter {         // in a cache line of its own, since each client writes its counter
     std::atomic<std::uint64_t> answers{0};
   };
   std::array<Counter, kMostClients> clients;
@@ -37,14 +37,14 @@ struct Shared {
 // Waits until the server listens.
 sockaddr_in server_address(const Job& job, const Shared& shared);
 
-// Plain TCP: the server has all connections, which do not block, in one epoll set; the clients block.
+// Plain TCP: the server has all its sockets, which do not block, in one epoll set. The sockets of the clients block.
 void serve_tcp(const Job& job, Shared& shared);
 void ask_tcp(const Job& job, Shared& shared);
 
 // How the ends of an RDMA connection work.
 enum class Style {
-  events,  // Sends; the server has its completion channel in an epoll set, a client blocks until an event comes
-  writes,  // the answer is an RDMA Write and then a Send; 32 requests are outstanding, and both ends poll
+  events,  // Sends; the server waits in epoll_wait() for its completion channel, a client in ibv_get_cq_event()
+  writes,  // the answer is an RDMA Write and a Send; a client has 32 requests outstanding; both ends poll
 };
 void serve_rdma(const Job& job, Style style, Shared& shared);
 void ask_rdma(const Job& job, Style style, Shared& shared);

@@ -15,7 +15,7 @@
 namespace uiw::requests {
 namespace {
 
-// One of so many Sends is signaled. Its completion frees its entry of the send queue and all entries before.
+// Every kSignalEvery-th Send is signaled. Its completion frees its entry of the send queue and all entries before it.
 constexpr unsigned kSignalEvery = 16;
 constexpr std::uint64_t kSendId = ~std::uint64_t{0};
 constexpr unsigned kSlotBits = 8;
@@ -26,7 +26,7 @@ struct Shape {
   unsigned window;
   std::size_t request;
   std::size_t answer;
-  std::size_t write;  // 0: no RDMA Write before the answer
+  std::size_t write;  // octets of the RDMA Write before the answer; 0 if there is none
 };
 
 Shape shape_of(const Job& job, Style style) {
@@ -34,7 +34,8 @@ Shape shape_of(const Job& job, Style style) {
   return {1, job.size, job.size, 0};
 }
 
-// The memory that the server writes to, in the private data of rdma_accept and rdma_connect.
+// The memory of a client that the server writes to. The address and the rkey are in the private data of rdma_connect();
+// rdma_accept() sends zeros.
 struct Target {
   std::uint64_t address;
   std::uint32_t rkey;
@@ -50,11 +51,13 @@ void check(int result, const char* what) {
   if (result != 0) fail(what, result > 0 ? result : errno);
 }
 
-// One end of a connection: a queue pair and its registered memory. Requests use the slots 0, 1, ... in a circle, and so
-// do the receives at either end, since Sends arrive in order: the slot of a receive is that of the request.
+// One end of a connection: a queue pair and its registered memory. The memory has `window` slots. Requests use them in
+// turn, and receives are posted in the same order. Since Sends arrive in order, a request and its answer arrive in
+// receives of the same slot.
 class End {
  public:
-  // `id` has a device. `index` is in the upper bits of the wr_id of receives. Frees nothing: the process ends.
+  // `id` has a device. `index` is in the upper bits of the wr_id of receives. Nothing is freed, since the process ends
+  // afterwards.
   End(rdma_cm_id* id, ibv_cq* cq, std::uint64_t index, unsigned window, std::size_t received, std::size_t sent,
       std::size_t written)
       : id_(id), index_(index), received_(received), sent_(sent), memory_(window * (received + sent + written)) {
@@ -82,7 +85,7 @@ class End {
     check(ibv_post_recv(id_->qp, &request, &bad), "ibv_post_recv");
   }
 
-  // Posts a Send and, if `size` is not 0, before it an RDMA Write of `size` octets to the slot of the peer's memory.
+  // Posts a Send and, if `size` is not 0, before it an RDMA Write of `size` octets to this slot of the peer's memory.
   void post_send(unsigned slot, std::size_t size = 0) {
     ibv_sge written = piece(writes_ + slot * size, size), sent = piece(sends_ + slot * sent_, sent_);
     ibv_send_wr send{}, write{};
@@ -114,8 +117,8 @@ class End {
 
   rdma_cm_id* id_;
   std::uint64_t index_;
-  std::size_t received_, sent_;  // octets of a message
-  std::vector<char> memory_;     // all slots of what is received, then of what is sent, then of what an RDMA Write uses
+  std::size_t received_, sent_;  // octets of a message, in each direction
+  std::vector<char> memory_;     // the slots for receives, then those for Sends, then those for RDMA Writes
   std::size_t sends_ = 0, writes_ = 0;
   ibv_mr* region_ = nullptr;
   Target peer_{};
@@ -283,8 +286,8 @@ class Client {
     int count = 0;
     while ((count = ibv_poll_cq(cq_, 1, &completion)) == 0) {
       if (channel_ == nullptr) continue;
-      // What arrives between a poll and the request for an event causes no event, so this polls again after the
-      // request.
+      // A completion that arrives between ibv_poll_cq() and ibv_req_notify_cq() causes no event, so the queue is polled
+      // again after ibv_req_notify_cq().
       if (!armed_) {
         check(ibv_req_notify_cq(cq_, 0), "ibv_req_notify_cq");
         armed_ = true;

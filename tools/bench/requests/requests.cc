@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// uiw-requests WHAT ADDRESS SIZE CLIENTS SECONDS: measures how many requests a server answers, and the processor time
-// that it takes. `uiw bench` runs it.
+// uiw-requests WHAT ADDRESS SIZE CLIENTS SECONDS: measures how many requests a server answers, and how much processor
+// time an answer takes. `uiw bench` runs it.
 //
-// WHAT is tcp: plain TCP; events: RDMA Sends with completion events; writes: requests of 64 octets that the server
-// answers by RDMA Writes of SIZE octets, both ends polling; pinned: as writes, each end on a processor of its own. It
-// prints the answers a second, and the processor time (user and system, of both ends) for each answer in microseconds.
+// WHAT is "tcp" for plain TCP; "events" for RDMA Sends with completion events; "writes" for requests of 64 octets that
+// the server answers by RDMA Writes of SIZE octets, where both ends poll; "pinned" for the same with each end on a
+// processor of its own. The program prints the answers a second, and the processor time (user and system, of both ends)
+// for each answer in microseconds.
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -52,13 +53,13 @@ constexpr milliseconds kWarmUp{100};  // before the measurement begins
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// Sets the handler of the signals that would end this process. On such a signal this process itself ends both ends,
-// since the kernel would do so only some time later.
+// Sets the handler of the signals that would end this process. On such a signal this process kills its two child
+// processes itself, since the kernel (PR_SET_PDEATHSIG) does so only some time later.
 void handle_signals(void (*handler)(int)) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, handler);
 }
 
-// Pins this process to the `which`th of the processors that it may use.
+// Pins this process to one of the processors that it may use; `which` counts them from 0.
 void stay_on_processor(unsigned which) {
   cpu_set_t usable, chosen;
   CPU_ZERO(&chosen);
@@ -70,7 +71,7 @@ void stay_on_processor(unsigned which) {
   if (sched_setaffinity(0, sizeof chosen, &chosen) != 0) fail("sched_setaffinity", errno);
 }
 
-// One end, as a child process; the kernel kills it if this process ends.
+// The server or the clients, as a child process; the kernel kills the child if this process ends.
 class EndProcess {
  public:
   EndProcess(const std::function<void()>& work) {
@@ -90,7 +91,7 @@ class EndProcess {
     if (pid_ > 0 && kill(pid_, SIGKILL) == 0) waitpid(pid_, nullptr, 0);
   }
 
-  // User and system time of all its threads so far, in seconds.
+  // The user and system time of all threads of the child so far, in seconds.
   double processor_time() const {
     clockid_t clock{};
     timespec now{};
@@ -98,7 +99,7 @@ class EndProcess {
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
   }
 
-  // Whether it has ended. An end that fails has printed why.
+  // Whether the child has ended. A child that fails has printed the reason.
   bool ended() {
     int status = 0;
     if (pid_ <= 0) return true;
@@ -153,8 +154,8 @@ class Measurement {
 
   bool one_has_ended() { return server_.ended() || clients_.ended(); }
 
-  // Waits for `done`. False when `limit` has passed, on a signal, or if one of the processes has ended before `over` is
-  // set.
+  // Waits until `done` returns true. False when `limit` has passed, on a signal, or if one of the processes has ended
+  // before `over` is set.
   bool wait(milliseconds limit, const std::function<bool()>& done) {
     const Clock::time_point end = Clock::now() + limit;
     while (!done()) {

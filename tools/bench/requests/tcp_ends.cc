@@ -18,13 +18,14 @@ void send_at_once(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-// The server's end of a connection. The answer has the octets of the request, so one buffer is enough.
+// The server's end of a connection. The answer repeats the octets of the request, so one buffer is enough.
 class Connection {
  public:
   Connection(int fd, std::size_t size) : fd_(fd), buffer_(size) {}
   int fd() const { return fd_; }
 
-  // Receives and answers as far as that is possible without blocking. False at the end of the connection.
+  // Receives what has arrived, and sends as much of the answer as possible without blocking. False at the end of the
+  // connection.
   bool serve(int epoll) {
     if (received_ < buffer_.size()) {
       const ssize_t got = recv(fd_, buffer_.data() + received_, buffer_.size() - received_, 0);
@@ -97,7 +98,7 @@ void serve_tcp(const Job& job, Shared& shared) {
 
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   std::vector<Connection> connections;
-  connections.reserve(job.clients);  // so that none moves: the epoll set has their addresses
+  connections.reserve(job.clients);  // the elements must not move, since the epoll set has their addresses
   while (connections.size() < job.clients) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) fail("accept", errno);
