@@ -68,7 +68,15 @@ std::optional<Child> run_child(const std::vector<std::string>& argv, const Envir
   }
   close(ends[0]);
   if (pid < 0) return std::nullopt;
-  if (!child.in_time) kill(pid, SIGKILL);
+  // A child that has closed its outputs may go on running.
+  bool ended = false;
+  while (child.in_time && !ended) {
+    ended = waitpid(pid, &child.status, WNOHANG) == pid;
+    child.in_time = ended || (arrived == 0 && Clock::now() < deadline);
+    if (!ended) poll(nullptr, 0, 1);
+  }
+  if (ended) return child;
+  kill(pid, SIGKILL);
   while (waitpid(pid, &child.status, 0) < 0 && errno == EINTR) continue;
   return child;
 }

@@ -7,8 +7,7 @@
 namespace uiw::tools {
 namespace {
 
-// The length of the UTF-8 sequence (RFC 3629) at the start of `text`; 0 if there is none. Checks only the first octet,
-// and that the others are continuation octets.
+// The length of the UTF-8 sequence (RFC 3629 section 4) at the start of `text`; 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   std::size_t length = 0;
@@ -21,6 +20,11 @@ std::size_t utf8_length(std::string_view text) {
   else if (first >= 0xF0 && first <= 0xF4)
     length = 4;
   if (length == 0 || length > text.size()) return 0;
+  // After these first octets some second octets would make an overlong form, a surrogate or a number above 10FFFF.
+  const auto second = length > 1 ? static_cast<unsigned char>(text[1]) : 0;
+  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
+      (first == 0xF4 && second > 0x8F))
+    return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
   return length;

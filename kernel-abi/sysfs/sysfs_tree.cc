@@ -190,8 +190,10 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
       if (!is_whole(parent, name, tree)) {
         const std::string damaged = unfinished + "-old";
         ::renameat(parent, name.c_str(), parent, damaged.c_str());
-        if (::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0 && !is_whole(parent, name, tree))
+        if (::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0) {
           error = errno;
+          if (is_whole(parent, name, tree)) error = 0;
+        }
         remove_recursively(parent, damaged);
       }
     }

@@ -56,7 +56,7 @@ int holding_datagram_socket(std::uint16_t port) {
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
   any.sin6_port = htons(port);
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return -errno;
+  if (::syscall(SYS_bind, fd, &any, sizeof any) != 0) return -errno;  // as in bound_socket()
   return owner.release();
 }
 

@@ -51,7 +51,7 @@ bool NetlinkAsker::open() {
   const LockGuard libnl(libnl_mutex());
   std::unique_ptr<nl_sock, FreeNetlink> made(nl_socket_alloc());
   if (made == nullptr) return false;
-  const int fd = DescriptorChange().take(make_netlink_socket(protocol_), "finding out whose a connection is");
+  const int fd = DescriptorChange().take(make_netlink_socket(protocol_), "questions about connections and routes");
   if (!use_netlink_socket(made.get(), fd, protocol_)) return false;
   nl_socket_disable_auto_ack(made.get());
   nl_socket_disable_msg_peek(made.get());

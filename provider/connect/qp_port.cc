@@ -119,7 +119,10 @@ int change_user(Port& held, std::uint16_t port) {
   set_option(held.held.fd(), SOL_SOCKET, SO_REUSEADDR, true);
   std::uint16_t same = port;
   const int fd = bind_port(same, true);
-  if (fd < 0) return -fd;
+  if (fd < 0) {
+    set_option(held.held.fd(), SOL_SOCKET, SO_REUSEADDR, false);
+    return -fd;
+  }
   held.held = Descriptor(fd);
   held.user = ::geteuid();
   return 0;

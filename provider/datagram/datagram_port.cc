@@ -44,6 +44,7 @@ std::shared_ptr<DatagramPort> DatagramPort::open_multicast(Engine& engine, unsig
 std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port, unsigned multicast) {
   Opened& all = opened();
   const LockGuard lock(all.mutex);
+  std::erase_if(all.ports, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<DatagramPort>& known = all.ports[{&engine, multicast != 0 ? 0 : port}];
   if (auto found = known.lock()) return found;
   const int fd = multicast != 0 ? multicast_socket(multicast) : datagram_descriptor(port);

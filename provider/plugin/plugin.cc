@@ -62,8 +62,12 @@ Context* open_context(ibv_device* device, int cmd_fd) {
     discard(context, errno);
     return nullptr;
   }
-  verbs_set_ops(context->verbs, make_ops_table(kOps, kOpCount, nullptr));
-  if (rnic::calls_may_fail()) verbs_set_ops(context->verbs, make_ops_table(kFaultyOps, kFaultyOpCount, nullptr));
+  static const OpsTable table = make_ops_table(kOps, kOpCount);
+  verbs_set_ops(context->verbs, table.operations);
+  if (rnic::calls_may_fail()) {
+    static const OpsTable faulty = make_ops_table(kFaultyOps, kFaultyOpCount);
+    verbs_set_ops(context->verbs, faulty.operations);
+  }
   context->base.async_fd = context->rnic->async_fd();
   context->base.num_comp_vectors = 1;
   return context;

@@ -205,6 +205,8 @@ void inherit_in_child(bool protect) {
     }
   } catch (const std::bad_alloc&) {
     own.lost_before = generation + 1;
+    close_descriptor(own.read_end);
+    close_descriptor(own.write_end);
   }
   own.read_end = own.write_end = -1;
   for (Ancestor& ancestor : own.ancestors)

@@ -233,15 +233,16 @@ Engine::Turn Engine::drive_waiting() {
   if (epoll_.load() < 0) return Turn::broken;
   activity_.begin_driving();
   bool for_thread = false;
-  int count = 0;
+  int count = 0, error = 0;
   {
     const ReadSection section;
     quiet_asks_ = 0;  // the kernel has just reported news
     count = drive_ready(for_thread);
+    if (count < 0) error = errno;
     if (deferring_.load() > 0) send_all_deferred();
   }
   activity_.end_driving();
-  if (count < 0 && errno != EINTR) return Turn::broken;
+  if (count < 0 && error != EINTR) return Turn::broken;
   if (for_thread && parked_.load()) hand_over();
   return count > 0 ? Turn::driven : Turn::not_now;
 }

@@ -275,7 +275,8 @@ bool Context::report(const ibv_async_event& event) {
   ib_uverbs_async_event_desc descriptor{};
   descriptor.event_type = event.event_type;
   // Each event names one object, in the union `event.element`. Its members are pointers, except for the port number.
-  const bool port = event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE;
+  const bool port = (event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE) ||
+                    event.event_type == IBV_EVENT_CLIENT_REREGISTER || event.event_type == IBV_EVENT_GID_CHANGE;
   descriptor.element =
       port ? static_cast<std::uint64_t>(event.element.port_num) : reinterpret_cast<std::uintptr_t>(event.element.qp);
   return async_->write(&descriptor, sizeof descriptor);

@@ -73,8 +73,9 @@ int execute(const std::string& path, const std::vector<std::string>& program) {
     argv.insert(argv.begin(), const_cast<char*>("/bin/sh"));
     execv("/bin/sh", argv.data());
   }
-  std::fprintf(stderr, "uiw run: %s cannot be executed: %s\n", path.c_str(), std::strerror(errno));
-  return errno == ENOENT ? kNotFound : kNotExecutable;
+  const int error = errno;
+  std::fprintf(stderr, "uiw run: %s cannot be executed: %s\n", path.c_str(), std::strerror(error));
+  return error == ENOENT ? kNotFound : kNotExecutable;
 }
 
 int run_program(const RunOptions& options, const std::vector<std::string>& program) {

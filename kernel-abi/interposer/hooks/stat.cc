@@ -53,7 +53,9 @@ int number_of_node(int folder, const char* path) {
   if (!device_node_name(rdma_path(folder, path), name, sizeof name) || strncmp(name, "uverbs", strlen("uverbs")) != 0)
     return -1;
   int number = 0;
-  for (const char* digit = name + strlen("uverbs"); *digit != '\0'; ++digit) {
+  const char* const digits = name + strlen("uverbs");
+  if (*digits == '\0') return -1;
+  for (const char* digit = digits; *digit != '\0'; ++digit) {
     if (*digit < '0' || *digit > '9') return -1;
     number = 10 * number + (*digit - '0');
   }

@@ -175,13 +175,11 @@ int CmId::set_reuse_address(bool value) {
 }
 
 int CmId::set_address_family_only(bool value) {
-  CmState state;
   {
     const LockGuard lock(g_registry_lock);
-    state = state_;
+    if (state_ != CmState::idle && state_ != CmState::addr_bound) return EINVAL;
     route_.set_binding_v6only(value);
   }
-  if (state != CmState::idle && state != CmState::addr_bound) return EINVAL;
   return route_.set_family_only(value);
 }
 

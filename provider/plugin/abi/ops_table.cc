@@ -22,8 +22,9 @@ constexpr KnownOp kKnown[] = {
 
 }  // namespace
 
-const uiw_op* make_ops_table(const NamedOp* ours, std::size_t ours_count, std::size_t* count) {
-  static uiw_op table[sizeof kKnown / sizeof kKnown[0]];
+OpsTable make_ops_table(const NamedOp* ours, std::size_t ours_count) {
+  static_assert(sizeof kKnown / sizeof kKnown[0] <= OpsTable::kMost);
+  OpsTable table;
   const int now = release();
   std::size_t size = 0;
   for (const KnownOp& known : kKnown) {
@@ -32,9 +33,8 @@ const uiw_op* make_ops_table(const NamedOp* ours, std::size_t ours_count, std::s
     for (std::size_t i = 0; i < ours_count; ++i) {
       if (std::strcmp(ours[i].name, known.name) == 0) op = ours[i].op;
     }
-    table[size++] = op;
+    table.operations[size++] = op;
   }
-  if (count != nullptr) *count = size;
   return table;
 }
 

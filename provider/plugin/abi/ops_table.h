@@ -13,8 +13,12 @@ struct NamedOp {
   uiw_op op;
 };
 
-// Returns the table, in which operations that are not in `ours` are null. `count` becomes its length. The table is
-// static: the next call overwrites it.
-const uiw_op* make_ops_table(const NamedOp* ours, std::size_t ours_count, std::size_t* count);
+struct OpsTable {
+  static constexpr std::size_t kMost = 128;
+  uiw_op operations[kMost] = {};
+};
+
+// Returns the table, in which operations that are not in `ours` are null.
+OpsTable make_ops_table(const NamedOp* ours, std::size_t ours_count);
 
 }  // namespace uiw::plugin

@@ -342,7 +342,7 @@ void Cq::delay(unsigned milliseconds) {
 
 int Cq::moderate(unsigned count, unsigned period_us) {
   const bool on = count > 1 && period_us > 0;
-  const LockGuard consumer(consumer_);  // one caller at a time
+  const ConsumerLock consumer(*this, !begun_here());  // one caller at a time
   if (on && !timer_) {
     auto timer = CqTimer::create(*this);
     if (!timer) return errno;

@@ -28,7 +28,13 @@ TEST_CASE("json: strings are UTF-8 without control characters") {
   CHECK(json_string("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80") == "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\"");
   CHECK(json_string("\xff"
                     "a\xc3") == R"("\ufffda\ufffd")");
-  CHECK(json_string("\xc0\x80") == R"("\ufffd\ufffd")");  // an overlong form
+  for (const char* wrong : {"\xc0\x80", "\xe0\x9f\xbf", "\xf0\x8f\xbf\xbf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
+    std::string each = "\"";
+    for (std::size_t i = 0; wrong[i] != '\0'; ++i) each += "\\ufffd";
+    CHECK(json_string(wrong) == each + '"');  // overlong forms, a surrogate, a number that is too large
+  }
+  for (const char* right : {"\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    CHECK(json_string(right) == '"' + std::string(right) + '"');
 }
 
 TEST_CASE("json: other values") {

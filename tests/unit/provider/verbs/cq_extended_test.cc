@@ -59,9 +59,9 @@ TEST_CASE_METHOD(Loopback, "cq: an extended poll goes through what is there (man
   CHECK(stamp.wall_ns == 0);
 }
 
-TEST_CASE_METHOD(Loopback,
-                 "cq: in the middle of an extended poll its thread may destroy a queue pair and change the size",
-                 "[cq]") {
+TEST_CASE_METHOD(
+    Loopback, "cq: in the middle of an extended poll its thread may destroy a queue pair, change the size and moderate",
+    "[cq]") {
   const auto cq = Cq::create(*context, 8, -1, nullptr);
   for (std::uint64_t id = 0; id < 6; ++id) {
     ibv_wc completion = completion_of(id);
@@ -74,6 +74,7 @@ TEST_CASE_METHOD(Loopback,
   CHECK(completion.wr_id == 0);
   cq->forget(17);
   CHECK(cq->resize(100) == 0);
+  CHECK(cq->moderate(4, 1000) == 0);
   REQUIRE(cq->next_poll(completion, stamp));
   CHECK(completion.wr_id == 2);
   cq->end_poll();
