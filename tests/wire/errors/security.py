@@ -108,7 +108,7 @@ FLOODS = {
 
 
 def flood(bench, ulpdu):
-    case = Case(bench)
+    case = Case(bench, env={"UIW_CAPTURE": ""})  # tshark would read the flood for minutes
     other = Session(bench, sut=case.sut)
     octets = wire.fpdu(ulpdu(*case.place("rw")), case.peer.crc)
     attack = Flood(case.peer, octets * max(1, 32768 // len(octets)))
