@@ -236,7 +236,7 @@ class StagTable {
     Region& region() { return regions[(word.load(std::memory_order_relaxed) & kSecond) != 0 ? 1 : 0]; }
   };
 
-  // The part kName of the word of a valid region or window with this STag.
+  // What the word of a slot has in the bits of kName while the slot holds a valid region, or window, with this STag.
   static constexpr std::uint64_t name_of_region(Stag stag) { return kValid | static_cast<std::uint32_t>(stag); }
   static constexpr std::uint64_t name_of_window(Stag stag) { return kWindow | name_of_region(stag); }
   static constexpr std::uint32_t registration_in(std::uint64_t word) {

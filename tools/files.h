@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the files of this installation of uiw, beside the libuiw.so.1 that this process has loaded, so that a build
-// tree and an installation are never mixed.
+// Finds the files of this installation of uiw: libraries beside the libuiw.so.1 that this process has loaded, programs
+// and data files beside the running program. So a build tree uses its own files first.
 #pragma once
 
 #include <string>

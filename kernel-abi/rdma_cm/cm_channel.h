@@ -91,7 +91,9 @@ class CmChannel {
   // To be called when the parent has ended and a peer connects to one of the ids: makes the channel readable, so that
   // the program uses it.
   void announce_caller() UIW_REQUIRES(g_registry_lock);
-  // Removes all tokens. To be called when the queue is empty: another child of the parent may have added tokens.
+  // Removes all tokens from the eventfd, unless it is still the parent's, or the channel is closed. To be called when
+  // no event of this queue needs a token: a fork shares the eventfd, so a sibling of this process may have added tokens
+  // for events of its own.
   void drop_foreign_tokens() UIW_REQUIRES(g_registry_lock);
 
  private:

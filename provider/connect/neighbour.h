@@ -15,9 +15,9 @@
 namespace uiw::provider {
 
 // Whether the next hop from a local address to `destination` is known: 0 if it is known or needs no resolution
-// (addresses of this host, multicast, interfaces without ARP or neighbour discovery); EINPROGRESS while the kernel
-// resolves it; otherwise the error of the route: ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL. A link-local IPv6 address
-// needs its scope (sin6_scope_id).
+// (addresses of this host, multicast, interfaces without ARP or neighbour discovery), and also if the kernel does not
+// say; EINPROGRESS while the kernel resolves it; otherwise the error of the route: ENETUNREACH, EHOSTUNREACH, EACCES or
+// EINVAL. A link-local IPv6 address needs its scope (sin6_scope_id).
 int look_at_neighbour(const sockaddr_storage& source, const sockaddr_storage& destination);
 
 // How long a caller waits after EINPROGRESS before it calls look_at_neighbour() again. `asked`: the number of its calls

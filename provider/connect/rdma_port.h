@@ -36,9 +36,9 @@ class RdmaPort {
   virtual void abandon() = 0;
 };
 
-// Whether another process has the number that `address` has as its port: 0 if none has; EADDRNOTAVAIL if this or the
-// other process wants it for all addresses; EADDRINUSE if both want the same address. These are the errors of cma.c
-// (cma_check_port).
+// Whether another process has the number that `address` has as its port: 0 if none has it, or only for other addresses;
+// EADDRNOTAVAIL if `address` is a wildcard or the other process has the number for all addresses; EADDRINUSE if it has
+// the number for the same address. These are the errors of cma.c (cma_check_port).
 int check_rdma_port(const sockaddr_storage& address, bool v6only, PortSpace space = PortSpace::tcp);
 
 // Takes the number that `address` has as its port, for its IPv4 or IPv6 address. A wildcard stands for all addresses;

@@ -188,8 +188,9 @@ class Connection final : rdmap::ReceiveHost {
   bool fin_sent() const UIW_REQUIRES(locks.send) { return !is_idle() && session_->fin_sent; }
   // Whether the program has ended the session, and the peer does not have everything yet.
   bool delivers_last() const UIW_REQUIRES(locks.send);
-  // Whether the peer of the running session has not answered for longer than `retry`. `has_to_answer`: the peer has no
-  // reason to be silent. There must be a session.
+  // Whether the peer's host has acknowledged nothing for longer than `retry` while TCP retransmits; or, with
+  // `has_to_answer` (the peer has no reason to be silent), whether no octets have moved for longer than `retry` and the
+  // timeout of start-up. There must be a session.
   bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer)
       UIW_REQUIRES(locks.send);
   // By the remote rule, through shared memory: completes what the peer has placed.

@@ -29,7 +29,7 @@ constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
 
-// Whether TCP still has octets, or FIN, to send because the peer does not read.
+// Whether TCP has octets, or FIN, that it has not sent yet, for example because the peer does not read.
 bool has_unsent(const TcpStream& socket) { return socket.traffic().octets_unsent > 0; }
 
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {

@@ -2,9 +2,10 @@
 // Protection domains, memory regions of all kinds, memory windows and device memory (Verbs draft section 7; the manual
 // pages of ibv_reg_mr, ibv_rereg_mr, ibv_advise_mr, ibv_alloc_mw, ibv_alloc_null_mr and ibv_alloc_dm).
 //
-// Functions that create an object return it to its owner, or null with errno. Threads: different objects may be used at
-// the same time; calls on one object must not overlap. A Pd must remain live as long as the objects in it, a Dm as long
-// as its regions; in_use() says whether there are any.
+// Functions that create an object return it to the caller, who owns it, or null with errno; Pd::create() throws
+// std::bad_alloc instead. Threads: different objects may be used at the same time; calls on one object must not
+// overlap. A Pd must remain live as long as the objects in it, a Dm as long as its regions; in_use() says whether there
+// are any.
 #pragma once
 
 #include <infiniband/verbs.h>

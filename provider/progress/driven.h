@@ -21,8 +21,8 @@ class Driven {
  public:
   // The queue pair number, which is also the data of epoll events of the socket.
   virtual std::uint32_t number() const = 0;
-  // Sends and receives what can be sent and received now. True if anything has arrived. If a stream lacks memory, the
-  // stream ends.
+  // Sends and receives what can be sent and received now. True if anything has arrived or work has completed. If a
+  // stream lacks memory, it ends, and this returns true, too.
   virtual bool progress(Driver driver) noexcept = 0;
   // Ends the stream, since there is no memory for something that it needs.
   virtual void no_memory() noexcept = 0;

@@ -50,8 +50,8 @@ class DrivenList {
   void visit_deferring(std::size_t most, Visitor visitor);
 
   // ---- News from peers on this host ----
-  // Returns the descriptor by which peers wake threads that sleep, or -1 if it could not be made. The first call makes
-  // the doorbell, and adds it to the epoll set `set` with `event`.
+  // Returns the descriptor by which peers wake threads that sleep, or -1 if it could not be made or a peer has shut
+  // it down. The first call makes the doorbell, and adds it to the epoll set `set` with `event`.
   int doorbell(int set, epoll_event event) noexcept;
   // Called by a thread that has an event of the doorbell: empties the socket, so that no other thread gets the event.
   // The thread then calls visit_rung().

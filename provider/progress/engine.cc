@@ -193,7 +193,9 @@ int Engine::add(Driven& qp, int fd) {
   if (const int error = prepare(); error != 0) return error;
   const std::size_t count = driven_.add(qp);
   if (count == 0) return ENOMEM;
-  // With more than kFew queue pairs polls ask epoll, so "uiw-progress" makes epoll watch all sockets again.
+  // With more than kFew queue pairs, a poll of the program asks epoll instead of looking at each queue pair. While the
+  // thread "uiw-progress" is parked, epoll may not watch the sockets; unpark() lets that thread have them watched
+  // again.
   if (count == DrivenList::kFew + 1) unpark();
   qp.end_reported.store(false);
   sets_.join(qp);

@@ -28,7 +28,8 @@
 
 namespace uiw::provider {
 
-// Objects whose number the device limits, as ibv_query_device() says (provider/process/limits.h).
+// The kinds of objects that Context::take() counts, since the device limits their number (provider/process/limits.h).
+// Queue pairs, memory regions and windows are counted elsewhere.
 enum class Limited : std::uint8_t { pd, cq, srq, ah };
 inline constexpr std::size_t kLimitedKinds = 4;
 

@@ -203,8 +203,8 @@ void make_way(int from, int to) {
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_programs(to);
 }
 
-// Calls `replace`, which makes `to` a copy of `from`. If `to` is protected, fails with EBUSY instead, the errno of
-// dup2() in a race with open() (dup(2)).
+// Calls `replace`, which makes `to` a copy of `from`. If `to` is protected, fails instead: with EBADF if `from` is not
+// open or is the same, else with EBUSY, the errno of dup2() in a race with open() (dup(2)).
 template <typename Replace>
 int replace_unless_kept(int from, int to, Replace replace) {
   make_way(from, to);
