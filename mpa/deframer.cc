@@ -20,8 +20,8 @@ bool crc_matches(const std::byte* fpdu, std::size_t size) {
   return crc.value() == load_crc(fpdu + size - kCrcSize);
 }
 
-// The outcome when the sink has not returned go_on. Octets at which the sink pauses are not consumed; those at which it
-// stops are.
+// The outcome after the sink was given `piece` octets and has not returned go_on; `before` octets were consumed before.
+// If the sink pauses, these octets are not consumed, since they will be given to it again; if it stops, they are.
 Deframer::Outcome halted(UlpduSink::Verdict verdict, std::size_t before, std::size_t piece) {
   if (verdict == UlpduSink::Verdict::pause) return {Deframer::Result::paused, before};
   return {Deframer::Result::stopped, before + piece};
@@ -79,8 +79,8 @@ Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   return Result::more;
 }
 
-// Adds input to the kept FPDU. True once the FPDU is complete; after a pause it is complete without new octets. False
-// if the input ends before.
+// Adds octets of the input to the FPDU in kept_. True once that FPDU is complete; if the sink has paused at its end, it
+// is complete already. False if the input ends before.
 bool Deframer::gather_kept(Octets bytes, std::size_t& done) {
   if (kept_total_ == 0) {
     const std::size_t head = (kind_ == Kind::marked ? length_offset(position_) : 0) + kFpduLengthSize;
@@ -170,7 +170,7 @@ bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   return true;
 }
 
-// Fills the head up to this size. False if the input ends before.
+// Copies octets of the input to head_ until it has `size` octets. False if the input ends before.
 bool Deframer::gather_head(std::size_t size, Octets bytes, Outcome& outcome) {
   if (head_size_ >= size) return true;
   const std::size_t take = std::min(size - head_size_, bytes.size() - outcome.consumed);
@@ -181,7 +181,8 @@ bool Deframer::gather_head(std::size_t size, Octets bytes, Outcome& outcome) {
   return head_size_ == size;
 }
 
-// Gathers the length field and the headers, perhaps from several inputs. Returns as take_body() does.
+// Gathers the length field and the headers in head_, perhaps from several inputs, and passes the headers to the sink.
+// False if the input ends before, or the sink does not go on; then `outcome` is filled in.
 bool Deframer::take_head(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   std::size_t& done = outcome.consumed;
   if (!gather_head(kFpduLengthSize, bytes, outcome)) return false;
@@ -219,8 +220,9 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   }
 }
 
-// Copies what may be headers before they are checked, since the peer can change shared octets: as much as several small
-// FPDUs, or one header only if the last FPDU was long. Payload that was not copied is passed on in place.
+// Octets that may be headers are copied before they are checked, since the peer can change octets in shared memory at
+// any time. The copy has room for several small FPDUs; after a long FPDU only the headers of the next one are copied.
+// Payload that was not copied is passed to the sink in place.
 Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
   Outcome outcome{Result::more, 0};
   std::array<std::byte, kCopied> copy;

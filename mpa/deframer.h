@@ -3,9 +3,9 @@
 // section 4.1, markers section 4.3, CRC section 4.4).
 //
 // The caller passes in what TCP has delivered, in any segmentation. With CRC or markers, the sink gets each ULPDU as a
-// whole, after the FPDU's CRC and markers have been checked. Without both, it gets the ULPDU in parts as they arrive,
-// so that nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the DDP and
-// RDMAP headers.
+// whole, after the FPDU's CRC and markers have been checked. Without both, the sink gets each ULPDU in parts as they
+// arrive, so that nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the
+// DDP and RDMAP headers.
 //
 // The sink is used only during receive() and filled(); the octets that it gets are valid only during the call of the
 // sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC or markers one buffer for an FPDU that has
@@ -33,8 +33,9 @@ class UlpduSink {
   // gaps.
   virtual Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) = 0;
 
-  // Where the next octets of the ULPDU in progress are to be placed, `most` at most; empty if the sink wants them by
-  // ulpdu(). The caller fills octets from the first one on, at once, and then calls placed() instead of ulpdu().
+  // The memory into which the next octets of the ULPDU in progress are to be placed, at most `most` octets; empty if
+  // the sink wants to get them by ulpdu(). The caller fills this memory from its first octet on, before it calls any
+  // other function of the sink, and then calls placed() instead of ulpdu().
   virtual MutableOctets destination(std::size_t /*most*/) { return {}; }
   // Tells the sink of octets that were written to destination(). Never returns `pause`.
   virtual Verdict placed(std::size_t /*octets*/, std::size_t /*offset*/, std::size_t /*total*/) {
@@ -47,7 +48,7 @@ class UlpduSink {
 
 class Deframer {
  public:
-  static constexpr std::size_t kHeadSize = 80;  // rdmap/receiver.h checks it against the longest headers
+  static constexpr std::size_t kHeadSize = 80;  // octets; rdmap/receiver.h checks that all headers fit
 
   enum class Result {
     more,        // all octets were consumed
@@ -64,7 +65,7 @@ class Deframer {
 
   enum class Kind : std::uint8_t {
     plain,
-    marked,  // it has markers, as start-up has negotiated
+    marked,  // the stream has markers, as start-up has negotiated
     // The octets that are passed in are in memory that the peer may change or take away at any time. Then the sink gets
     // a copy of the first octets of a ULPDU, at least kHeadSize, and the others in place. Only without CRCs.
     shared,
@@ -73,17 +74,17 @@ class Deframer {
   // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated.
   void start(bool crc, Kind kind = Kind::plain) { crc_ = crc, kind_ = kind; }
 
-  // `consumed` counts the octets that need not be passed in again.
+  // Takes octets that have arrived. Outcome::consumed is the number of octets that need not be passed in again.
   Outcome receive(Octets bytes, UlpduSink& sink);
 
-  // The room for the rest of a partly received FPDU, so that a socket can be read straight into it; empty if there is
-  // no such FPDU, or if its rest is to be passed to receive(). After filling n octets, at least one, the caller calls
-  // filled(n, sink). With CRC or markers, the room is valid until the next call of receive() or filled(); otherwise it
-  // is that of UlpduSink::destination().
+  // The memory for the rest of an FPDU that has arrived in part, so that a socket can be read straight into it; empty
+  // if there is no such FPDU, or if its rest is to be passed to receive(). After filling n octets, at least one, the
+  // caller calls filled(n, sink). With CRC or markers, the memory is valid until the next call of receive() or
+  // filled(); otherwise it is the memory that UlpduSink::destination() has returned.
   MutableOctets wanted(UlpduSink& sink);
   Result filled(std::size_t octets, UlpduSink& sink);
 
-  // The octets of all FPDUs so far whose ULPDU the sink has taken as a whole.
+  // The number of octets in all FPDUs so far whose whole ULPDU the sink has taken.
   std::uint64_t taken() const { return taken_; }
 
  private:
@@ -106,8 +107,8 @@ class Deframer {
   Kind kind_ = Kind::plain;
   std::uint64_t taken_ = 0;
 
-  // Without CRC and markers: the first octets of an FPDU until its headers are complete; then how much of the FPDU is
-  // still to come.
+  // Without CRC and markers: head_ has the first octets of an FPDU until its headers are complete; then the members
+  // below it say how much of the FPDU is still to come.
   std::array<std::byte, kFpduLengthSize + kHeadSize> head_;
   std::size_t head_size_ = 0;
   bool in_body_ = false;
@@ -119,8 +120,8 @@ class Deframer {
   std::unique_ptr<std::byte[]> kept_;
   std::size_t kept_size_ = 0;   // octets that have arrived
   std::size_t kept_total_ = 0;  // octets of the whole FPDU; 0 until its length field is known
-  bool kept_checked_ = false;   // complete and correct, and its markers are removed
-  std::size_t position_ = 0;    // the position of its first octet (mpa/markers.h); 0 if there are no markers
+  bool kept_checked_ = false;   // the FPDU is complete and correct, and its markers are removed
+  std::size_t position_ = 0;    // the position of the FPDU's first octet (mpa/markers.h); 0 if there are no markers
 };
 
 }  // namespace uiw::mpa

@@ -42,8 +42,8 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
     verdict = tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
   }
   if (verdict == Verdict::stop || heard_) return verdict;
-  heard_ = true;                // even if a Send waits for a receive
-  learn(mpa::PeerKind::other);  // unless it was a hello
+  heard_ = true;                // also if the message is a Send that waits for a receive
+  learn(mpa::PeerKind::other);  // no effect if the message was a hello, which says that the peer is uiw
   return verdict;
 }
 
@@ -52,8 +52,8 @@ void Receiver::learn(mpa::PeerKind peer) {
   host_.peer_known(peer, rules_->rtr_to_come() != mpa::ReadyToReceive::none);
 }
 
-// Takes an RDMA Write of no octets to one of uiw's own STags. False if the peer is not uiw. A message that this end
-// does not expect is ignored.
+// Handles an RDMA Write of no octets to one of uiw's own STags (rdmap_format.h). False if the peer is not uiw; then the
+// message is an ordinary Write. A message that this end does not expect is ignored.
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (!peer_is_uiw()) return false;
@@ -99,7 +99,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     } else if (!header.last) {
       return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     } else if (is_own(header.stag) && take_own(header)) {
-      segment_.last = false;  // this is no Write; Immediate Data may follow the Write before it
+      segment_.last = false;  // not counted as a Write: Immediate Data may follow the Write before it
       write_ = before;
     } else if (!heard_ && rules_->rtr_to_come() == mpa::ReadyToReceive::write) {
       segment_.last = false;
@@ -121,7 +121,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     if (!in_place || !fits || (size == 0 && !header.last)) {
       return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
-    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // its report is out of date
+    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // the peer's RNR report is out of date
     if (read.received == 0) read_at_ = {};
     segment_.sges = {read.sges, read.sge_count};
     segment_.sge_domain = memory_.domain();
@@ -335,8 +335,8 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   return Verdict::go_on;
 }
 
-// The program's memory cannot be used: it is no longer registered, is registered as something else, or the program had
-// no right to name it.
+// The program's memory cannot be used: it is unmapped, is no longer registered, is registered as something else, or the
+// program had no right to name it. Returns false.
 bool Receiver::memory_error() {
   if (segment_.target == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
@@ -369,8 +369,8 @@ bool Receiver::place(Octets payload) {
   return scatter(memory_.of(segment_.sge_domain), segment_.sges, position(), payload) || memory_error();
 }
 
-// The element is looked up at each call, since the region may be deregistered between two parts of a segment. If it is,
-// place() reports that.
+// The scatter/gather element is looked up at each call, since the region may be deregistered between two parts of a
+// segment. If it was, this returns no memory, and place() reports the error.
 MutableOctets Receiver::destination(std::size_t most) {
   if (segment_.target != Target::send && segment_.target != Target::read_response) return {};
   const ScatterPosition& at = position();
@@ -444,7 +444,7 @@ Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, TerminateError
   return Verdict::stop;
 }
 
-// The segment is too short for a DDP header.
+// For a segment that is too short for its DDP header, or an empty FPDU that is not the first message.
 Receiver::Verdict Receiver::fail_cut_short() { return fail({}, 0, {ddp::ErrorType::local_catastrophic, 0}); }
 
 }  // namespace uiw::rdmap

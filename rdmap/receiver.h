@@ -34,7 +34,7 @@ struct ReceiveBuffer {
   const void* domain = nullptr;  // the domain of `sges`; a shared receive queue may have another domain than the stream
 };
 
-// What a Receiver calls. The functions are called with the receiver's lock held, inside ulpdu() or abandon().
+// What a Receiver calls, from inside its own functions, with the receiver's lock held.
 class ReceiveHost {
  public:
   // Takes the receive for the next message off its queue; false if none is posted.
@@ -56,15 +56,15 @@ class ReceiveHost {
   virtual void answer_dropped(std::size_t octets) { static_cast<void>(octets); }
   // A request of the peer has been pushed into SharedReads::inbound. `probe`: see SharedReads::is_probe().
   virtual void read_requested(bool probe) = 0;
-  // A progress report or an RNR report of the peer: it has placed this much of our work.
+  // A progress report or an RNR report of the peer has arrived: the peer has placed this much of our work.
   virtual void progress_reported(const Progress& progress) { static_cast<void>(progress); }
-  // The peer is now known to be uiw or not, to be passed on to Transmitter::peer_known(). `answer`: tell the peer what
-  // this end is.
+  // It is now known whether the peer is uiw; to be passed on to Transmitter::peer_known(). `answer`: tell the peer that
+  // this end is uiw.
   virtual void peer_known(mpa::PeerKind peer, bool answer) { static_cast<void>(peer), static_cast<void>(answer); }
   // The peer wants progress reports (Transmitter::enable_reports()).
   virtual void reports_wanted() {}
-  // Invalidates a local STag for the peer. Nothing if that is done; otherwise an error code of remote protection
-  // errors.
+  // Invalidates a local STag for the peer. No value if the STag was invalidated; otherwise the code of the remote
+  // protection error (RFC 5040 figure 9).
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
  protected:
@@ -91,7 +91,8 @@ class Receiver final : public mpa::UlpduSink {
   MutableOctets destination(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 
-  // Tells the receiver what the peer is, if that is not known yet. Otherwise the first message shows it.
+  // Tells the receiver whether the peer is uiw, if that is not known yet. Without this call the peer's first message
+  // shows it.
   void learn(mpa::PeerKind peer);
 
   // Whether any message has arrived, also one without octets.
@@ -107,9 +108,10 @@ class Receiver final : public mpa::UlpduSink {
   // Whether a message that uses a receive has arrived in part.
   bool in_message() const { return message_.begun; }
 
-  // How much of the peer's work is placed: everything before the segment in progress.
+  // How much of the peer's work is placed: all messages before the one in progress.
   Progress progress() const { return {send_msn_, writes_}; }
-  // Whether an RNR report of the peer has arrived, and no answer since. Any thread.
+  // Whether the peer has reported that it has no receive posted (an RNR report), and has sent no answer or other report
+  // since. Any thread may call this.
   bool peer_waits() const { return peer_waits_.load(std::memory_order_relaxed); }
 
   // Ends receiving, since the stream is over: the receive in progress, if any, completes with `status`.
@@ -120,7 +122,7 @@ class Receiver final : public mpa::UlpduSink {
 
  private:
   bool peer_is_uiw() const { return reads_->peer.load(std::memory_order_relaxed) == mpa::PeerKind::uiw; }
-  // Publishes progress(). Must be called before the consumer can know of a message and answer it.
+  // Publishes progress(). Must be called before the program can learn of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
   bool takes(ddp::Right right) const {
     return !rules_->denied_are_unexpected() || (denied_.load(std::memory_order_relaxed) & right) == 0;
@@ -147,18 +149,20 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail(Octets ulpdu, std::size_t total, TerminateError why, bool with_read_request = false);
   Verdict fail_cut_short();
 
-  // own_response: the response to a request of uiw's own, whose octets are dropped.
+  // Where the payload of a segment goes. none: no segment is in progress; nothing: an RDMA Write without payload;
+  // own_response: the response to a request that uiw has added itself, whose payload is dropped; lost_send: a Send
+  // without a receive, whose payload is dropped.
   enum class Target : std::uint8_t { none, nothing, write, read_response, own_response, send, lost_send };
   // The segment that is being placed.
   struct Segment {
     Target target = Target::none;
     bool last = false;
-    // write, send: for a Terminate about the segment, its header and its length
+    // write, send: the header and the length of the segment, for a Terminate about the segment
     std::array<std::byte, ddp::kUntaggedHeaderSize> header{};
     std::size_t total = 0;
-    Stag write_stag{};  // write: looked up again for each part that arrives later
+    Stag write_stag{};  // write: the STag is looked up again for each part that arrives later
     std::uint64_t write_offset = 0;
-    std::span<const Sge> sges;  // read response, send: those of the whole message
+    std::span<const Sge> sges;  // read_response, send: the elements of the whole message
     const void* sge_domain = nullptr;
   };
   // The Send that is being received.
@@ -174,7 +178,7 @@ class Receiver final : public mpa::UlpduSink {
   // The last RDMA Write. Immediate Data that directly follows reports its length.
   struct Write {
     bool begun = false;
-    std::uint32_t length = 0;  // 0 after any other message
+    std::uint32_t length = 0;  // 0 after a Send or Immediate Data
   };
 
   const ddp::Accessor memory_;
@@ -183,12 +187,12 @@ class Receiver final : public mpa::UlpduSink {
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};
   const ConnectionRules* rules_ = nullptr;
-  bool learns_ = false;  // the first message shows what the peer is
+  bool learns_ = false;  // the peer's first message shows whether the peer is uiw
   bool heard_ = false;
   bool rtr_read_ = false;  // the first message was a Read as ready-to-receive message
   std::atomic<bool> peer_waits_{false};
   Segment segment_;
-  ScatterPosition read_at_;  // in the oldest read of ours; a Send may arrive between two segments of its Read Response
+  ScatterPosition read_at_;  // in the sink of our oldest Read; a Send may arrive between two of its segments
   Message message_;
   Write write_;
   std::uint32_t writes_ = 0;  // Writes that are complete, modulo 2^32

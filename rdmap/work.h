@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Work requests in the form that the stream uses, and their queues.
 //
-// Work names memory by STag and tagged offset, as the program has posted it, and looks it up in the STag table at each
-// use. A SendQueue is used with the sender's lock held. A ReceiveQueue has one poster and one taker at a time, which
-// need no common lock. The queues allocate memory for the greatest number of entries that they have had so far
-// (queue_memory.h). Constructors throw std::bad_alloc; later a lack of memory means that there is no room.
+// A work request names memory by STag and tagged offset, as the program has posted it, and the memory is looked up in
+// the STag table at each use. A SendQueue is used with the sender's lock held. A ReceiveQueue has one poster and one
+// taker at a time, which need no common lock. The queues allocate memory for the greatest number of entries that they
+// have had so far (queue_memory.h). Constructors throw std::bad_alloc; later, if memory is short, the queue has no
+// room.
 #pragma once
 
 #include <atomic>
@@ -77,7 +78,7 @@ struct SendWork {
   bool invalidates = false;
   bool inlined = false;        // the octets are in SendQueue::inline_room()
   bool has_immediate = false;  // write: Immediate Data follows; send: the header has the first four octets
-  bool fence = false;          // waits until every earlier read is complete; local work: all earlier work
+  bool fence = false;          // waits for all earlier Reads and atomics; local work: for all earlier work
   bool done = false;           // completes as soon as all work before it has completed
   AtomicOpcode atomic{};       // operands are in SendQueue::operands(); those of a bind in SendQueue::binding()
   union {
@@ -85,7 +86,7 @@ struct SendWork {
       Stag sink_stag;   // read: the STag that the response names
       Msn request_msn;  // read, atomic: the MSN of the request, once it has been built
     };
-    std::uint64_t end = 0;  // other work, once it has been sent: its end in the byte stream
+    std::uint64_t end = 0;  // other work, once sent: where it ends in the byte stream
   };
   union {
     std::uint64_t sink_offset = 0;
@@ -101,7 +102,7 @@ constexpr bool uses_queue(const SendWork& work, Queue queue) {
 
 struct ReceiveWork {
   std::uint64_t id = 0;
-  std::uint32_t length = 0;  // octets that fit in
+  std::uint32_t length = 0;  // octets that the receive has room for
   std::uint16_t sges = 0;
 };
 
@@ -119,8 +120,8 @@ class SendQueue {
   std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head()); }
   bool full() const { return size() == depth_; }
   bool empty() const { return head() == tail_; }
-  // Whether there is room for the entry `sequence`, at or after the tail. To be called by the poster. If there is no
-  // room for lack of memory, there is room for the tail again at the latest when the queue is empty.
+  // Whether there is room for the entry `sequence`, at or after the tail. To be called by the poster. If memory is
+  // short, there may be no room in a queue that is not full; an empty queue has room for the entry at its tail.
   bool has_room(std::uint64_t sequence) {
     const std::uint64_t head = head_.load(std::memory_order_acquire);
     return sequence - head < depth_ && entries_.provide(sequence, head);
@@ -191,8 +192,8 @@ class ReceiveQueue {
   }
   ReceiveWork& slot() { return work(tail_.load(std::memory_order_relaxed)); }
   Sge* slot_sges() { return sge_room(tail_.load(std::memory_order_relaxed)); }
-  // push() and empty() are sequentially consistent: after push() the poster may check whether the taker has given up,
-  // and the taker, after it has given up, whether a receive has been posted.
+  // push() and empty() are sequentially consistent: after push() the poster may check whether the taker has stopped for
+  // lack of a receive, and after the taker has stopped, it may check whether a receive has been posted.
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
   // For the taker.

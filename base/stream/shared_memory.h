@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The memory of one stream: two control blocks and two rings (sealed_memory.h). Thread-safe.
+// The memory that the two ends of one stream share: a control block and a ring (shared_ring.h) for each direction, in
+// memory that neither end can resize (sealed_memory.h). Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +12,27 @@
 
 namespace uiw {
 
-// The ring that an end writes: the caller writes the first, the called end the second.
+// The two rings of a stream. The end that has initiated the connection (the caller) writes the first ring, the called
+// end writes the second.
 enum class RingSide { first, second };
 
 class SharedMemory {
  public:
-  // Size of each ring: small enough that the part in use stays in the cache of a processor core, large enough that both
-  // ends work at the same time.
+  // Size of each ring in octets: small enough that the part in use stays in the cache of a processor core, large enough
+  // that one end can write while the other end reads.
   static constexpr std::size_t kRing = 256 * 1024;
-  // Offset of the first ring, behind the control blocks: the largest page size that systems have.
+  // Offset of the first ring, behind the control blocks. It is the largest page size that systems have, so each ring
+  // begins at a page boundary, and its pages can be freed.
   static constexpr std::size_t kControl = 64 * 1024;
-  // To be raised when the control blocks change. It makes the memory larger, and memory of another size is refused:
-  // ends of different versions stay on TCP.
+  // The version of the layout, to be raised when the control blocks change. It adds to the size of the memory, and
+  // attach() refuses memory of another size, so two ends with different layouts stay on TCP.
   static constexpr std::size_t kLayout = 1;
   static constexpr std::size_t kSize = kControl + 2 * kRing + kLayout * kControl;
 
-  // The number of such objects in this process. A child of a fork begins with none.
+  // The number of SharedMemory objects in this process. The child of a fork begins with 0.
   static unsigned count();
 
-  // As the functions of SealedMemory. Null if there is no memory, or it cannot be attached.
+  // As SealedMemory::create() and SealedMemory::attach(). Null if the memory cannot be created or mapped.
   static std::unique_ptr<SharedMemory> create(int& fd);
   static std::unique_ptr<SharedMemory> attach(int fd);
   ~SharedMemory();

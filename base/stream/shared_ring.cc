@@ -21,7 +21,8 @@ bool is_there(const std::byte* from, std::size_t size) {
 
 }  // namespace
 
-// Reads how far the reader has got. False if the position that the reader has written is impossible.
+// Reads the position up to which the reader has released octets. False if that position, which the reader has written,
+// is impossible.
 bool RingWriter::look() {
   const std::uint64_t read = control_.read.load();
   if (read < read_seen_ || read > written_) return false;
@@ -49,12 +50,13 @@ bool RingWriter::await_room() {
   return false;
 }
 
-// This end first stores its position, then reads the flag reader_sleeps. The reader first sets the flag, then reads the
-// position. So this end sees the flag, or the reader sees the octets. The store in publish() does not wait for the
-// cache line, so octets and position reach the reader together; the read-modify-write here waits for the line.
+// publish() has stored the position of the new octets; now this end reads the flag reader_sleeps. The reader first sets
+// the flag, then reads the position. So this end sees the flag, or the reader sees the octets. publish() uses a release
+// store, which does not wait for the cache line; the read-modify-write here does, and so orders the store before the
+// read of the flag.
 //
-// Another thread may have shown a newer position of what is placed before publish() stored an older one. That thread
-// had noted the newer position before, so this end finds it here, behind the read-modify-write, and shows it again.
+// publish() may have overwritten a newer value of `placed` that another thread had stored in show_placed(). That thread
+// set noted_ before, so this thread finds the newer value in noted_ after the read-modify-write, and stores it again.
 bool RingWriter::peer_sleeps() {
   control_.written.fetch_add(0);
   if (noted_.load() != placed_) raise_placed();
@@ -69,7 +71,8 @@ bool RingWriter::show_placed() {
          control_.reader_sleeps.compare_exchange_strong(sleeps, RingControl::kAwake);
 }
 
-// The number of tries has a bound, since a hostile peer can change the position, too.
+// Raises the position `placed`, which the peer reads, to noted_. The number of tries is limited, since a hostile peer
+// can change `placed` again and again.
 void RingWriter::raise_placed() {
   const std::uint64_t noted = noted_.load();
   std::uint64_t seen = control_.placed.load();
@@ -87,8 +90,8 @@ RingReader::Look RingReader::look(Octets& found) {
   return Look::octets;
 }
 
-// A writer that waits found the ring full. It is woken once half the ring is free, so that it does not write a few
-// octets at a time; until then there is more to read, so the reader comes here again.
+// A writer sets writer_waits when it finds the ring full. The writer is woken once half the ring is free, so that it
+// does not write a few octets at a time. Until then the ring has more octets to read, so the reader calls this again.
 bool RingReader::peer_waits() {
   if (control_.writer_waits.load() == 0) return false;
   const std::uint64_t written = control_.written.load(std::memory_order_relaxed) & ~RingControl::kClosed;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 // One direction of octets between two processes: a ring in memory that they share, with one writer and one reader.
 //
-// The peer is not trusted: it may write anything into the ring and its control block at any time. So each end keeps its
-// own position to itself, and checks the other's each time it reads it. No octet outside the ring is accessed, whatever
-// the peer writes. The first access to a page of the ring faults if the system has no memory for it. So each access to
-// the ring, also by callers, goes through guarded_copy(). The control blocks are accessed without it, so they must have
-// memory before.
+// The peer is not trusted: it may write anything into the ring and the control blocks at any time. So each end keeps
+// its own position in private memory as well, and checks the peer's position each time it reads it. No octet outside
+// the ring is accessed, whatever the peer writes. The first access to a page of the ring faults if the system has no
+// memory for that page. So each access to the ring, also by callers, goes through guarded_copy(). The control blocks
+// are accessed without guarded_copy(), so their pages must be allocated beforehand.
 //
-// Neither class makes a system call. A writer asks peer_sleeps() after it has written, and a reader peer_waits() after
-// it has released octets; then the caller wakes the peer. Not thread-safe; the two classes share nothing but the
-// control block.
+// Neither class makes a system call. After a writer has written it calls peer_sleeps(), and after a reader has released
+// octets it calls peer_waits(); if the result is true, the caller wakes the peer. Not thread-safe, except where a
+// comment says so; the two classes share nothing but the control block.
 #pragma once
 
 #include <sys/types.h>
@@ -24,23 +24,25 @@
 
 namespace uiw {
 
-// Positions count octets since the beginning and never wrap (2^63 octets take centuries). Moving a cache line between
-// processors is slow, so what is written for each message has lines of its own.
+// The control block of one ring. Positions count octets since the beginning and never wrap (2^63 octets take
+// centuries). Moving a cache line between processors is slow, so the fields that are written for each message have
+// cache lines of their own.
 struct RingControl {
-  // Written by the writer. kClosed is set once nothing follows.
+  // Stored by the writer: the position up to which it has written. The bit kClosed is set once nothing follows.
   alignas(64) std::atomic<std::uint64_t> written;
-  // Written by the writer, too: how far it has placed the octets of the other ring. A reader that sees octets sees what
-  // was placed before they were written.
+  // Stored by the writer, too: the position up to which it has placed the octets of the opposite ring. A reader that
+  // sees new octets also sees what the writer had placed before it wrote them.
   std::atomic<std::uint64_t> placed;
-  // Written by the reader.
+  // Stored by the reader: the position up to which the writer may overwrite octets.
   alignas(64) std::atomic<std::uint64_t> read;
   // Set by a writer that waits for room; cleared by the reader when it wakes the writer.
   alignas(64) std::atomic<std::uint32_t> writer_waits;
-  // kAwake, or what a reader waits for that has set this; the writer sets it to kAwake when it wakes the reader.
+  // Stored by the reader before it sleeps: what the reader waits for. The writer sets kAwake when it wakes the reader.
   std::atomic<std::uint32_t> reader_sleeps;
-  // Written by the reader: its bit in its page of doorbells (doorbell_page.h), for news of both rings.
+  // Stored by the reader: the number of the bit in the reader's doorbell page (doorbell_page.h) that the peer sets to
+  // wake the reader, for new octets in this ring and for room in the opposite ring.
   std::atomic<std::uint32_t> readers_bell;
-  // Set by the reader: it looks at `placed`, which is not written otherwise.
+  // Stored by the reader: not 0 if the reader uses `placed`. The writer stores `placed` only then.
   std::atomic<std::uint32_t> reader_follows;
 
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
@@ -51,39 +53,41 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std
 
 class RingWriter {
  public:
-  // The arguments must remain valid as long as the writer. `ring` has a power of two of octets.
+  // The arguments must remain valid as long as the writer. The size of `ring` is a power of two.
   RingWriter(RingControl& control, MutableOctets ring) : control_(control), ring_(ring) {}
   RingWriter(const RingWriter&) = delete;
   RingWriter& operator=(const RingWriter&) = delete;
 
-  // Copies octets into the ring. Returns the number that was accepted, from the first one on. If none was: -EAGAIN if
-  // there is no room; -EFAULT if the first octets are not accessible; -EPROTO if the peer has broken the ring, or the
-  // system has no memory for it. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before
-  // all are copied. Octets shortly before inaccessible ones are not accepted either, so that no header is sent without
-  // its payload.
+  // Copies octets into the ring. Returns the number of octets that were accepted, from the first one on. If none was:
+  // -EAGAIN if there is no room; -EFAULT if the first octets are not accessible; -EPROTO if the peer has written an
+  // impossible position, or the system has no memory for the ring. `wake` is called as soon as there are octets for a
+  // reader that sleeps, perhaps before all are copied. Octets shortly before inaccessible ones are not accepted either,
+  // so that no header is sent without its payload.
   template <typename Wake>
   ssize_t write(std::span<const iovec> vectors, Wake wake);
 
-  // To be called when there is no room. True if the reader has been told to wake this end; false if there is room by
-  // now.
+  // To be called when there is no room. True if the reader will wake this end once there is room; false if write() is
+  // to be called again now, since there is room or the peer has written an impossible position.
   bool await_room();
-  // Notes how far this end has placed the octets of the other ring, if the reader of this ring looks at that. The
-  // reader sees it together with what is written next, or after show_placed(). For one thread, which may be another one
-  // than the thread that writes.
+  // Notes the position up to which this end has placed the octets of the opposite ring, if the peer uses that position.
+  // The peer sees the new value together with the octets that are written next, or after show_placed(). Only one thread
+  // at a time may call this, but it need not be the thread that writes.
   void note_placed(std::uint64_t position) {
     if (position != noted_.load(std::memory_order_relaxed) && is_followed())
       noted_.store(position, std::memory_order_release);
   }
-  // Whether the reader has yet to see what has been noted. Any thread may call this.
+  // Whether the position of the last note_placed() is not visible to the peer yet. Any thread may call this.
   bool has_placed_to_show() const {
     return noted_.load(std::memory_order_relaxed) != shown_.load(std::memory_order_relaxed);
   }
-  // Any thread may call this. True if the reader waits for that and has to be woken now.
+  // Makes the position of the last note_placed() visible to the peer. True if the peer sleeps until more is placed, and
+  // has to be woken now. Any thread may call this.
   bool show_placed();
   void close() { publish(RingControl::kClosed); }
   // Whether the reader sleeps and has to be woken now; true only once for each time it sleeps.
   bool peer_sleeps();
-  // How far the reader has released octets, as it has written: whether all of them, and up to which position.
+  // is_empty(): whether the reader has released all octets that were written. read_by_peer(): the position up to which
+  // it has released them. Both use what the peer has stored, without a check.
   bool is_empty() const { return read_by_peer() == written_; }
   std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
   std::uint64_t written() const { return written_; }
@@ -91,12 +95,13 @@ class RingWriter {
   MutableOctets memory() const { return ring_; }
 
  private:
-  // Octets become visible to the reader in parts of this size, so that it begins while more are copied.
+  // Octets become visible to the reader in parts of this size, so that it can begin to read while more are copied.
   static constexpr std::size_t kPart = 16 * 1024;
 
-  // The reader looks for octets once more when it has seen that work is placed: it may have to find the octets that its
-  // program waits for, since nobody looks for these after the completion. So the two positions are stored one
-  // immediately after the other, by instructions that do not wait.
+  // Makes all octets written so far visible to the reader, together with the position of the last note_placed(). If the
+  // peer finds that `placed` completes work, it looks for octets once more before it reports the completion, since its
+  // program may not poll any more after that. So the two positions are stored directly one after the other, by
+  // instructions that do not wait.
   void publish(std::uint64_t closed = 0) {
     published_ = written_;
     placed_ = noted_.load(std::memory_order_acquire);
@@ -109,15 +114,15 @@ class RingWriter {
   bool is_followed() const { return control_.reader_follows.load(std::memory_order_relaxed) != 0; }
   bool look();
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
-  // As write(), for up to kPart octets.
+  // Copies up to kPart octets into the ring, and does not make them visible yet. Returns what write() returns.
   ssize_t put(const std::byte* from, std::size_t size);
   void raise_placed();
 
   RingControl& control_;
   const MutableOctets ring_;
   std::uint64_t written_ = 0, published_ = 0, read_seen_ = 0;
-  std::uint64_t placed_ = 0;  // what had been noted at the last publish()
-  // What note_placed() has noted, and what the reader has been shown of it.
+  std::uint64_t placed_ = 0;  // the value of noted_ at the last publish()
+  // noted_: the position of the last note_placed(). shown_: the part of it that was made visible to the peer.
   std::atomic<std::uint64_t> noted_{0}, shown_{0};
 };
 
@@ -128,27 +133,30 @@ class RingReader {
   RingReader& operator=(const RingReader&) = delete;
 
   enum class Look { octets, nothing, closed, broken };
-  // With Look::octets, `found` is what can be read, up to the end of the ring's memory. The peer may change it.
+  // Looks for octets that were not passed by advance(). Look::octets: `found` is set to as many of them as are
+  // contiguous in memory, and the peer may change them at any time. Look::broken: the peer has written an impossible
+  // position.
   Look look(Octets& found);
-  // The caller has used this many octets of those found.
+  // The caller has used this many of the octets that look() has found.
   void advance(std::size_t octets) { read_ += octets; }
-  // Lets the writer overwrite what the caller has advanced beyond.
+  // Lets the writer overwrite the octets that advance() has passed.
   void release() {
     control_.read.store(read_);
     released_ = read_;
   }
-  // The number of octets that the caller has advanced beyond since the last release().
+  // The number of octets that advance() has passed since the last release().
   std::uint64_t unreleased() const { return read_ - released_; }
   // From now on the peer says what it has placed of the octets that this end writes.
   void follow_peer() { control_.reader_follows.store(1, std::memory_order_relaxed); }
-  // How far that is. A hostile peer may say anything. Any thread may call this.
+  // The position before which the peer says that it has placed all octets that this end writes. A hostile peer may
+  // store any value. Any thread may call this.
   std::uint64_t placed_by_peer() const { return control_.placed.load(); }
   // Whether the writer waits for room and has to be woken now; true only once for each time it waits.
   bool peer_waits();
-  // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
+  // True if the writer will wake this end when it writes or closes; false if look() is to be called again now.
   bool await_octets();
-  // A reader that sleeps, or is about to, is also to be woken when the peer has placed more. What placed_by_peer() says
-  // is to be looked at after this call. Any thread may call this.
+  // Asks the peer to wake a reader that sleeps in await_octets(), or is about to, also when the peer has placed more.
+  // The caller calls placed_by_peer() after this, since what was placed before wakes nobody. Any thread may call this.
   void await_placement() {
     std::uint32_t sleeps = control_.reader_sleeps.load();
     if (sleeps == RingControl::kForOctets)

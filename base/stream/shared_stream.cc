@@ -17,12 +17,14 @@ namespace {
 
 RingSide written_by(bool caller) { return caller ? RingSide::first : RingSide::second; }
 
-// Only one thread at a time counts, so this needs no read-modify-write. Others may read.
+// Adds one to a counter. Only one thread at a time changes the counter, so no atomic read-modify-write is needed; other
+// threads may read it.
 void count(std::atomic<std::uint64_t>& counter) {
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-// Sends the frame at once: it follows only the few octets of the start-up, so the socket has room for all of it.
+// Sends the frame by which an end switches to shared memory (switch_format.h). TCP has carried only the few octets of
+// the MPA start-up so far, so the socket buffer has room for the whole frame.
 bool send_frame(TcpStream& tcp, const SwitchNonce& nonce) {
   SwitchFrame frame = encode(nonce);
   iovec vector{frame.data(), frame.size()};
@@ -61,7 +63,8 @@ ssize_t SharedStream::send(std::span<iovec> vectors) {
   return taken == -EPROTO ? break_off() : taken;
 }
 
-// Before the switch, the arrival of the peer's frame is the event that is awaited.
+// Before the switch nothing can be sent until the peer's frame arrives on the socket; epoll reports that. On TCP epoll
+// reports room in the socket buffer.
 bool SharedStream::await_room() { return mode_.load(std::memory_order_acquire) != Mode::rings || writer_.await_room(); }
 
 ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octets& rest) {
@@ -79,8 +82,8 @@ ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octet
   }
 }
 
-// Receives the peer's frame, or, at the called end, the first octets of a caller that has not taken the memory. No FPDU
-// is incomplete yet, so the argument `wanted` of receive() is empty.
+// Receives the peer's switch frame, or, at the called end, the first octets of a caller that has not accepted the
+// memory. No FPDU has been received in part yet, so the argument `wanted` of receive() is empty.
 ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   const ssize_t n = tcp_.receive_untapped(MutableOctets(frame_).subspan(frame_size_));
   if (n <= 0) return n;
@@ -95,7 +98,7 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   return static_cast<ssize_t>(come.size());
 }
 
-// To be called when the whole frame has arrived. Goes on in the rings, or on TCP if one of the ends refuses them.
+// Called when the peer's whole frame has arrived. Goes on in the rings, or on TCP if one of the ends refuses the rings.
 ssize_t SharedStream::switch_over() {
   const SwitchNonce said = decode_switch_frame(frame_);
   const bool told_to_stay = offer_.caller && said == kSwitchRefused;
@@ -111,7 +114,8 @@ ssize_t SharedStream::switch_over() {
   return 0;
 }
 
-// At the called end: receives the caller's number and its doorbell. False if they have not been sent.
+// At the called end: receives the caller's random number and the descriptors of the caller's doorbell, by which the
+// caller is woken. False if the caller has not sent them.
 bool SharedStream::find_peer() {
   std::array<int, 2> fds;
   const OwnedDescriptor socket = std::move(offer_.socket);
@@ -122,7 +126,7 @@ bool SharedStream::find_peer() {
   return true;
 }
 
-// The memory can be freed, since other functions use it only in Mode::rings.
+// The shared memory can be freed here, since other functions use it only in Mode::rings.
 void SharedStream::stay_on_tcp() {
   mode_.store(Mode::tcp, std::memory_order_release);
   offer_.memory.reset();
@@ -141,7 +145,7 @@ ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, 
     }
     if (reader_.unreleased() > 0) release();
     if (end_) return *end_;
-    // Octets that the peer had written before it ended TCP are visible by now, so the ring is looked at once more.
+    // All octets that the peer wrote before it ended TCP are visible by now, so the ring is looked at once more.
     if (++empty_looks_ % kLookAtTcp != 0 || !tcp_has_ended()) return -EAGAIN;
   }
 }
@@ -172,7 +176,8 @@ void SharedStream::show_end(StreamTap::End end) const {
   if (StreamTap* const tap = tcp_.tap()) tap->ended(StreamTap::Direction::received, end);
 }
 
-// True if TCP has ended, or carries what it must not carry any more.
+// True if the TCP connection has ended, or has carried octets, which it must not carry after the switch. Sets end_
+// then.
 bool SharedStream::tcp_has_ended() {
   std::array<std::byte, 1> octet;
   const ssize_t n = tcp_.receive_untapped(MutableOctets(octet));
@@ -190,8 +195,8 @@ void SharedStream::used() {
   if (reader_.unreleased() >= kReleased) release();
 }
 
-// If the peer cannot be woken, it is gone, or another process has shut its doorbell down. Ending TCP wakes a peer that
-// is still there, and ends the stream.
+// Wakes the peer. If that fails, the peer's process is gone, or some process has shut down the socket of the peer's
+// doorbell. Then this end shuts TCP down, which ends the stream, and wakes a peer that is still there.
 void SharedStream::ring() {
   if (offer_.peer->ring(writer_.readers_bell())) return;
   cut_ = true;
@@ -203,7 +208,7 @@ void SharedStream::release() {
   if (reader_.peer_waits()) ring();
 }
 
-// TCP is checked last: an end that comes later is reported as an event, so nothing is missed.
+// The end of TCP is checked last: epoll reports an end that comes after this check.
 bool SharedStream::await_octets(bool look_for_end) {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
   if (end_) return false;
@@ -218,21 +223,21 @@ void SharedStream::shutdown_send() {
   tcp_.shutdown_send();
 }
 
-// Shuts TCP down, since the peer has broken the rings, or the system has no memory for them. The end of TCP is an
-// event, on which the receiver ends the stream.
+// Called if the peer has violated the protocol, or the system has no memory for the rings. Shuts TCP down: epoll
+// reports that, and the receiver then ends the stream.
 ssize_t SharedStream::break_off() {
   mode_.store(Mode::broken, std::memory_order_release);
   tcp_.shutdown();
   return -EPROTO;
 }
 
-// Called by the writer, since only the writer knows that it is not writing to the ring now.
+// Called by the sender, since only the sender knows that no thread writes to the ring now.
 bool SharedStream::give_back_idle_memory() {
   if (mode_.load(std::memory_order_acquire) != Mode::rings) return false;
   const std::uint64_t written = writer_.written();
   if (written - given_back_ < kWorthGivingBack) return false;
   if (written != std::exchange(idle_since_, written)) return true;
-  // Octets that the peer has not read, or that the system refuses to take, stay in memory until more is written.
+  // If the peer has not read everything, or madvise() fails, the ring keeps its memory until more has been written.
   const MutableOctets ring = writer_.memory();
   if (writer_.is_empty() && ::madvise(ring.data(), ring.size(), MADV_REMOVE) == 0) given_back_ = written;
   return false;

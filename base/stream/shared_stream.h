@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
 // A stream in memory that two processes of one host share. The TCP connection stays open: its end is the stream's end.
 //
-// The switch. During the start-up of MPA the called end offers memory and a number to the caller over a Unix socket,
-// and the caller sends a number of its own there. A caller that takes the memory maps it, sends the frame of
-// switch_format.h over TCP, and waits. The called end answers with its frame. From here on both use the rings, and TCP
-// carries nothing but its end. The stream stays on TCP if the called end refuses, or if it first receives octets that
-// are no such frame, which shows that the caller has not taken the memory. A wrong number ends the stream. So does an
-// octet that TCP carries after the switch; it may be noticed only when TCP ends. After the switch an end needs no
-// descriptor but that of TCP: all streams between two processes share their doorbells.
+// How the ends switch to shared memory: during the start-up of MPA the called end offers memory and a random number to
+// the caller over a Unix socket, and the caller sends a random number of its own there. A caller that accepts the
+// memory maps it, sends a switch frame (switch_format.h) over TCP, and waits. The called end answers with its own
+// switch frame. From then on both ends send through the rings only, and TCP shows when the stream ends. The stream
+// stays on TCP if the called end refuses, or if its first octets from the caller are no switch frame: then the caller
+// has not accepted the memory. A wrong number in a frame ends the stream. An octet that arrives on TCP after the switch
+// also ends it, but may be noticed only when TCP ends. After the switch the TCP socket is the only descriptor of a
+// stream: all streams between two processes share their doorbells (doorbell.h).
 //
-// Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
-// ByteStream::receive().
+// Octets in a ring are as little trusted as those of TCP, and the peer may change them even while this end reads them:
+// see ByteStream::receive().
 //
-// Threads: one sender and one receiver at a time. Both use the functions of the switch, which synchronises them.
+// Threads: one sender and one receiver at a time. The receiver carries out the switch; the sender learns of it from an
+// atomic variable.
 #pragma once
 
 #include <array>
@@ -31,20 +33,22 @@
 
 namespace uiw {
 
-// What the two ends have exchanged by the end of the start-up.
+// What the two ends have exchanged during the start-up, so that they can switch to shared memory.
 struct SharedOffer {
-  // Finds or makes the doorbell of a peer from two descriptors that have arrived during this change, the page's and the
-  // socket's (-1: none). Takes or drops both. Null if it cannot use them.
+  // Finds or makes the PeerDoorbell that uses two descriptors of the peer: the peer's doorbell page, and the socket
+  // that wakes the peer (-1: not sent). Both have arrived during `change`. The function takes ownership of both. Null
+  // if they cannot be used.
   using FindDoorbell = std::shared_ptr<PeerDoorbell> (*)(DescriptorChange& change, int page, int socket);
 
   explicit SharedOffer(bool calls) : caller(calls) {}
 
   std::unique_ptr<SharedMemory> memory;
   std::shared_ptr<PeerDoorbell> peer;
-  const bool caller;    // this end is the calling one
-  SwitchNonce own{};    // the number that this end has made
-  SwitchNonce peers{};  // the number that the peer has made
-  // At the called end: the Unix socket. Once the caller's frame has arrived, its number and doorbell can be read here.
+  const bool caller;    // this end has initiated the connection
+  SwitchNonce own{};    // the random number that this end has made
+  SwitchNonce peers{};  // the random number that the peer has made
+  // At the called end: the Unix socket to the caller. Once the caller's switch frame has arrived, the caller's number
+  // and the descriptors of its doorbell can be read from this socket.
   OwnedDescriptor socket;
   FindDoorbell find_doorbell = nullptr;
 };
@@ -55,52 +59,55 @@ class SharedStream final : public ByteStream {
   // cannot change them, and is_shared() is false.
   SharedStream(TcpStream& tcp, SharedOffer&& offer, bool copies);
 
-  // Starts the switch: the calling end sends its frame. To be called once, before any function but the next two. 0 or
-  // an errno.
+  // Starts the switch: the calling end sends its switch frame. To be called once; of the other functions only
+  // set_bell() and follow_peer() may be called before. Returns 0 or an errno.
   int begin();
-  // Instead of begin(): a called end that cannot use the memory after all keeps the stream on TCP.
+  // To be called instead of begin() by a called end that cannot use the memory after all: the stream stays on TCP.
   void refuse() { refused_ = true; }
 
-  // Sets the bit of this stream in this process's page of doorbells. To be called before begin().
+  // Tells the peer which bit of this process's doorbell page (doorbell_page.h) it must set to wake this end. To be
+  // called before begin().
   void set_bell(DoorbellPage::Bell bell) { reader_.set_bell(bell); }
-  // Whether the rings are used.
+  // Whether octets go through the rings now.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
-  // For the receiver: whether the peer has yet to decide between the rings and TCP.
+  // For the receiver: true until the peer has chosen between the rings and TCP.
   bool is_undecided() const {
     const Mode mode = mode_.load(std::memory_order_relaxed);
     return mode == Mode::offered || mode == Mode::taken;
   }
-  // Whether the stream ends since the peer has violated the protocol or the rings have no memory.
+  // Whether the stream ends because the peer has violated the protocol, or because the rings have no memory.
   bool is_broken() const { return mode_.load(std::memory_order_relaxed) == Mode::broken; }
-  // For the receiver of the called end: whether the caller's frame has arrived, so that the MPA Reply has reached the
-  // caller.
+  // For the receiver of the called end: whether the caller's switch frame has arrived, which shows that the caller has
+  // received the MPA Reply.
   bool caller_has_taken() const { return caller_has_taken_; }
 
-  // ---- What has been placed: positions in the octets of a direction. Nothing is said of octets that TCP carries ----
-  // The sender wants to know what the peer places. To be called before begin().
+  // ---- How far octets have been placed: positions in the rings. Octets that TCP carries are not counted ----
+  // Asks the peer to store in the shared memory how far it has placed the octets of this end. To be called before
+  // begin().
   void follow_peer() { reader_.follow_peer(); }
-  // The peer says that it has placed everything that was sent before this position. A hostile peer may say that of
-  // octets that it has not got, or that were not sent. After this end has cut the connection, since it could not wake
-  // the peer, nothing counts as placed. A receiver that sleeps is woken when the peer has placed more than was found
-  // here. Any thread may call this; only after follow_peer().
+  // The position before which the peer says that it has placed all octets that this end has sent. A hostile peer may
+  // name octets that it has not received, or that were not sent. The result is 0 once this end has shut TCP down
+  // because the peer could not be woken. If the receiver of this end sleeps, the peer wakes it when it has placed more
+  // than this result says. Any thread may call this; only after follow_peer().
   std::uint64_t placed_by_peer() {
     reader_.await_placement();
     return cut_.load(std::memory_order_relaxed) ? 0 : reader_.placed_by_peer();
   }
-  // For the receiver: it has placed all octets before this position. The peer hears of it together with what is sent
-  // next, or by say_placed().
+  // To be called by the receiver when it has placed all octets before this position. The peer learns of the position
+  // together with the octets that are sent next, or by say_placed().
   void note_placed(std::uint64_t position) {
     if (is_switched()) writer_.note_placed(position);
   }
   bool has_to_say() const { return writer_.has_placed_to_show(); }
-  // Any thread may call this.
+  // Makes the position of note_placed() visible to the peer, and wakes the peer if it waits for that. Any thread may
+  // call this.
   void say_placed() {
     if (writer_.show_placed()) ring();
   }
 
-  // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the
-  // system, if nothing has been written since the previous call and the peer has read everything. True if there is more
-  // to give back at another call.
+  // To be called by the sender from time to time while nothing happens: frees the memory of the ring that this end
+  // writes if nothing has been written since the previous call and the peer has read everything. True if another call
+  // may free more.
   bool give_back_idle_memory();
 
   ssize_t send(std::span<iovec> vectors) override;
@@ -117,18 +124,19 @@ class SharedStream final : public ByteStream {
 
  private:
   enum class Mode : std::uint8_t {
-    offered,  // the called end: nothing has arrived yet
-    taken,    // the caller: the peer has not answered yet
+    offered,  // at the called end: nothing has arrived from the caller yet
+    taken,    // at the caller: the called end has not answered yet
     rings,
     tcp,
     broken,
   };
   // TCP is checked for its end once in this many looks at an empty ring.
   static constexpr unsigned kLookAtTcp = 128;
-  // Octets that were read are released once there are this many, or when nothing is left to read. Releasing each
-  // message would delay it, and the program waits for the message, not for the room.
+  // The reader releases octets to the writer once it has read this many, or when the ring is empty. Releasing the
+  // octets of each message would delay the message, which the program waits for, only to give the writer room earlier.
   static constexpr std::size_t kReleased = SharedMemory::kRing / 4;
-  // An idle ring is given back only if at least this much was written, since the next octets need new pages of memory.
+  // The memory of an idle ring is freed only if at least this many octets were written since it was last freed, because
+  // the next octets need new pages.
   static constexpr std::size_t kWorthGivingBack = 8 * 1024;
 
   ssize_t receive_frame(MutableOctets staging, Octets& rest);
@@ -150,16 +158,16 @@ class SharedStream final : public ByteStream {
   std::atomic<Mode> mode_;
   RingWriter writer_;
   std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
-  std::atomic<bool> cut_{false};          // ring() has failed
-  // The position of the writer at the last call of give_back_idle_memory(), and when memory was last given back.
+  std::atomic<bool> cut_{false};          // the peer could not be woken, so ring() has shut TCP down
+  // The writer's position at the last call of give_back_idle_memory(), and at the last call that freed memory.
   std::uint64_t idle_since_ = 0, given_back_ = 0;
-  // The members of the receiver.
+  // The members below belong to the receiver.
   alignas(64) RingReader reader_;
   unsigned empty_looks_ = 0;
   std::optional<ssize_t> end_;                         // 0 or the error with which TCP has ended
-  std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and the number of reads that took some
-  std::size_t frame_size_ = 0;                         // octets of the frame that have arrived
-  bool refused_ = false;                               // does not change once the caller's frame has come
+  std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets received through the ring, and reads that got some
+  std::size_t frame_size_ = 0;                         // octets of the peer's switch frame that have arrived
+  bool refused_ = false;                               // constant once the caller's frame has arrived
   bool caller_has_taken_ = false;
   SwitchFrame frame_{};
 };

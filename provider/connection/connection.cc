@@ -48,7 +48,8 @@ int Connection::share(SharedOffer&& offer) {
   shared = std::make_unique<SharedStream>(session_->socket, std::move(offer), !session_->rules.shared_octets);
   const auto bell = engine_.begin_sharing(number_);
   if (bell == DoorbellPage::kNoBell) {
-    // The octets stay on TCP. A calling end has not accepted the memory yet; a called end has to refuse it.
+    // The doorbell page has no free bit, so the octets stay on TCP. The caller has not accepted the memory yet, and
+    // need not; the called end has to refuse the memory that it has offered.
     if (!session_->rules.initiator) {
       shared->refuse();
     } else {
@@ -64,8 +65,8 @@ int Connection::share(SharedOffer&& offer) {
   return error;
 }
 
-// Logs how octets go, in a line of its own: when the connection is logged, the ends have not agreed on shared memory
-// yet.
+// Logs whether the octets go through shared memory. This is a line of its own, since the two ends have not agreed on
+// shared memory yet when the connection is logged.
 void Connection::log_way(bool shared_memory) const {
   log_event(LogLevel::info, "queue pair 0x%06x: its octets go through %s", number_,
             shared_memory ? "shared memory" : "TCP");
@@ -93,8 +94,9 @@ bool Connection::later(std::chrono::milliseconds delay, Late function, std::uint
   }
 }
 
-// Sends without waiting for the peer's first message, a pause after the peer's TCP has acknowledged the reply: some
-// adapters give up if a message arrives together with the reply. Without memory for the timer, this end waits.
+// For a responder that may send before the peer's first message. It sends kReplyTime after this end has seen that the
+// peer's TCP has acknowledged the MPA Reply (`acknowledged`), since some adapters give up if a message arrives together
+// with the reply. If there is no memory for the timer, this end waits for the peer's first message.
 void Connection::speak_first(std::uint64_t acknowledged) {
   if (!runs_or_closes() || session_->established) return;
   if (acknowledged == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The connection of a queue pair, from attach to end: its octets, its two directions, and how it ends.
+// The connection of a queue pair, from Qp::attach() on: how it sends, how it receives, and how it ends.
 //
 // A Connection is a part of its queue pair and lives as long as the queue pair. It is idle while there is no peer. Each
 // time the queue pair is connected, a session begins, with all the state that starts anew then. Its files: send.cc
@@ -63,22 +63,22 @@ class Connection final : rdmap::ReceiveHost {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Flushing takes both locks, so that nothing is placed for flushed work.
+  // Work is flushed with both locks held, so that nothing is placed for flushed work.
   struct Locks {
     alignas(64) SectionMutex receive;
     alignas(64) SectionMutex send;
   } locks;
-  // Flags and values that threads read without one of the locks.
+  // Flags and values that threads read without holding a lock of the connection.
   struct Signals {
     alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
-    // There are deferred sends: posts that wait for the next posts, or a probe.
+    // Sends are deferred: posts wait for the next posts, or a probe (an RDMA Read of no octets) waits.
     alignas(64) std::atomic<bool> deferred{false};
-    std::atomic<std::uint64_t> posts_wait_since{0};  // monotonic, ns; 0: no posts wait
-    std::atomic<pthread_t> poster{};                 // the thread that posted them
+    std::atomic<std::uint64_t> posts_wait_since{0};  // since when posts are deferred (monotonic, ns); 0: none are
+    std::atomic<pthread_t> poster{};                 // the thread that made these posts
   } signals;
 
-  // Sets the parts of the queue pair that the connection works for, and what the queue pair may access. Called once,
-  // before the queue pair can be found. All arguments must remain live as long as the connection.
+  // Sets the parts of the queue pair that this connection uses, and the memory that the connection may access. Called
+  // once, before the queue pair can be found. All arguments must remain live as long as the connection.
   void serve(ConnectionWork& work, ConnectionHost& host, rdmap::SendQueue& sends, const ddp::Accessor& memory) {
     work_ = &work, host_ = &host, sends_ = &sends, memory_ = &memory;
   }
@@ -102,16 +102,16 @@ class Connection final : rdmap::ReceiveHost {
   // read before begin(). prepare() throws std::bad_alloc. `owner` may be null.
   void prepare(std::uint32_t qp_number, const rdmap::ConnectionRules& rules, std::shared_ptr<ConnectionOwner> owner,
                TcpStream&& socket) UIW_REQUIRES(locks.receive, locks.send);
-  // Moves the octets to shared memory once the peer has agreed. Called once, after prepare(). 0 or an errno. Throws
-  // std::bad_alloc.
+  // Makes the octets go through shared memory once the peer has agreed. Called at most once, after prepare(). Returns 0
+  // or an errno. Throws std::bad_alloc.
   int share(SharedOffer&& offer) UIW_REQUIRES(locks.receive, locks.send);
   void begin() UIW_REQUIRES(locks.receive, locks.send) { phase_ = Phase::running; }
-  // Instead of begin(): returns the socket to the caller.
+  // Called instead of begin() if the session cannot begin: gives the socket back to the caller.
   TcpStream take_back() UIW_REQUIRES(locks.receive, locks.send);
   // A session must have been prepared.
   TcpStream& socket() UIW_REQUIRES(locks.receive, locks.send) { return session_->socket; }
-  // Ends the session without completing posted work. The receive that a message has begun to use is given back; for
-  // `completes` see ConnectionWork::give_back().
+  // Ends the session without completing posted work. If a message has arrived in part, its receive is given back to the
+  // receive queue; for `completes` see ConnectionWork::give_back().
   void abandon(bool completes) UIW_REQUIRES(locks.receive, locks.send);
   // RESET, for callers outside of the connection: abandons the session, and frees it.
   void reset() UIW_REQUIRES(locks.receive, locks.send) {
@@ -122,15 +122,17 @@ class Connection final : rdmap::ReceiveHost {
   void after_fork_in_child();
 
   // ---- With the receiver's lock held ----
-  // One turn of a thread that receives for connections. True if send_turn() is to follow, after the receiver's lock has
-  // been released. `work`: whether there was anything to do. Ends the session first if the sender has found an error.
+  // Called by a thread that receives for the connection: ends the session if the sender has found an error, then reads
+  // and processes what has arrived. True if the caller is to release the receiver's lock and then to call send_turn().
+  // `work` is set to whether there was anything to do.
   bool receive_turn(Driver driver, bool& work) UIW_REQUIRES(locks.receive);
   bool is_of(const ConnectionOwner* owner) const UIW_REQUIRES(locks.receive) {
     return !is_idle() && session_->owner.get() == owner;
   }
   // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the session is over already.
   int disconnect() UIW_REQUIRES(locks.receive);
-  // Ends the session without the peer: no first message has arrived in time, or a fault is injected.
+  // Ends the session although neither end has closed it. `beginning`: the peer's first message has not arrived in time;
+  // `by_fault`: the user has asked for a fault (provider/process/faults/).
   enum class Lost { beginning, by_fault };
   void lose(Lost why) UIW_REQUIRES(locks.receive);
   // A completion queue has overflowed: sends a Terminate.
@@ -139,23 +141,24 @@ class Connection final : rdmap::ReceiveHost {
   void end_without_memory() UIW_REQUIRES(locks.receive);
   // ibv_modify_qp to ERR: flushes all work. There must be a session that runs or closes.
   void flush_work() UIW_REQUIRES(locks.receive);
-  // The program is done with the queue pair: reports to a peer with the remote completion rule what has been placed, as
-  // far as TCP accepts the octets at once.
+  // The program is done with the queue pair: if the peer's Sends and Writes complete only when they are placed, reports
+  // to the peer what has been placed, as far as TCP accepts the octets at once.
   void leave() UIW_REQUIRES(locks.receive);
   // Posted work has waited for its peer for too long: `culprit` completes with `status`, and the rest is flushed.
   // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The session lingers if `status` is
   // rnr_exceeded, and ends at once otherwise. There must be a session.
   void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(locks.receive);
-  // See Driven. With shared memory the socket stays watched: it is silent anyway.
+  // Makes epoll report events of the socket, or not (Driven::watch_socket()). With shared memory this does nothing: the
+  // socket stays watched, since octets do not arrive there. False if there is no memory to watch the socket.
   bool watch_socket(bool watched) UIW_REQUIRES(locks.receive);
   // Called when the session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the
-  // peer's first message, or, if the settings allow that, a moment after the peer has the reply. `by_owner`: nothing is
-  // read before the owner calls first_may_come().
+  // peer's first message, or, if the settings allow that, a moment after the peer has the MPA Reply. `by_owner`:
+  // nothing is read until first_may_come() is called for the owner of the connection (ConnectionOwner).
   void wait_for_first_message(bool by_owner) UIW_REQUIRES(locks.receive);
-  // There must be a session.
+  // The peer's first message may be read from now on, see wait_for_first_message(). There must be a session.
   void first_may_come() UIW_REQUIRES(locks.receive) { session_->first_by_owner = false; }
-  // The peer is now known to be uiw or not. A peer that is silent until the start-up deadline is treated as plain
-  // iWARP until its first message. There must be a session.
+  // It is now known whether the peer is uiw. A peer that is silent until the start-up deadline counts as another
+  // implementation until its first message. `answer`: see Transmitter::peer_known(). There must be a session.
   void peer_known(mpa::PeerKind peer, bool answer) override UIW_REQUIRES(locks.receive);
 
   // ---- With one of the locks held; there must be a session ----
@@ -171,44 +174,47 @@ class Connection final : rdmap::ReceiveHost {
   void send(ProbePolicy policy = ProbePolicy::at_once) UIW_REQUIRES(locks.send) {
     if (!is_idle() && !full()) transmit(policy);
   }
-  // One turn of a thread that sends for connections: sends all that is due.
+  // Called by a thread that sends for the connection: sends all that may be sent now.
   void send_turn(Driver driver) UIW_REQUIRES(locks.send);
-  // SendScheduler decides whether the next three functions send anything.
-  // The queue pair, or its session, is about to end: posts that wait are sent.
+  // SendScheduler decides whether the next three functions send anything. The first one is called when the queue pair,
+  // or its session, is about to end: deferred posts are sent.
   void send_posts_before_end() UIW_REQUIRES(locks.send);
-  // The program has polled in vain: posts that wait are sent, and a probe if one is due.
+  // Called when the program has polled and found nothing: sends deferred posts, and a probe (an RDMA Read of no octets)
+  // if one is needed.
   void send_all_deferred() UIW_REQUIRES(locks.send);
-  // The progress thread has ticked: posts that have waited for too long are sent.
+  // Called when the timer of the thread "uiw-progress" has expired: sends posts that have been deferred for too long.
   void send_overdue_posts() UIW_REQUIRES(locks.send);
-  // Both end the session by RST: after stop_for_good() the caller ends it, break_off() makes the engine run a turn that
-  // ends it. There must be a session.
+  // Both make the session end by RST. After stop_for_good() the caller itself ends the session; break_off() asks the
+  // engine to call receive_turn(), which ends the session. There must be a session.
   void stop_for_good() UIW_REQUIRES(locks.send) { session_->dead = true; }
   void break_off() UIW_REQUIRES(locks.send);
   // Whether FIN has been sent.
   bool fin_sent() const UIW_REQUIRES(locks.send) { return !is_idle() && session_->fin_sent; }
-  // Whether the program has ended the session, and the peer does not have everything yet.
+  // Whether the program has disconnected, and FIN is not sent or the peer's TCP has not acknowledged everything yet.
   bool delivers_last() const UIW_REQUIRES(locks.send);
   // Whether the peer's host has acknowledged nothing for longer than `retry` while TCP retransmits; or, with
   // `has_to_answer` (the peer has no reason to be silent), whether no octets have moved for longer than `retry` and the
   // timeout of start-up. There must be a session.
   bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer)
       UIW_REQUIRES(locks.send);
-  // By the remote rule, through shared memory: completes what the peer has placed.
+  // If Sends and Writes complete when they are placed (the remote rule), and shared memory shows what the peer has
+  // placed: completes that work.
   void take_placed() UIW_REQUIRES(locks.send);
   void note_progress(std::chrono::steady_clock::time_point now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->unmoved_since = now;
   }
-  // To be called when a call of the program that has looked at what has arrived returns to the program.
+  // Called when a post has also received for queue pairs, before it returns to the program: the time that receiving
+  // took does not count as a pause between two posts.
   void note_return_to_program(std::uint64_t now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->scheduler.resume(now);
   }
   // Adds to the counters of the port what TCP has moved since the last call. `closes`: the socket is about to be
   // closed; what TCP has not sent yet goes out after that and is counted, too, unless the connection is reset.
   void count_traffic(bool closes) UIW_REQUIRES(locks.send);
-  // What the counters of the port do not have yet.
+  // The traffic of the session that is not in the counters of the port yet.
   StreamTraffic uncounted_traffic() const UIW_REQUIRES(locks.send);
   bool give_back_idle_memory() UIW_REQUIRES(locks.send);  // see SharedStream
-  // Entries from this one on are not sent for now.
+  // Send queue entries from `sequence` on are not sent until another call of this function allows it.
   void hold_from(std::uint64_t sequence) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->transmitter.hold_from(sequence);
   }
@@ -217,13 +223,13 @@ class Connection final : rdmap::ReceiveHost {
   // There must be a session.
   SendScheduler& scheduler() UIW_REQUIRES(locks.send) { return session_->scheduler; }
   rdmap::Transmitter& transmitter() UIW_REQUIRES(locks.send) { return session_->transmitter; }
-  // See ByteStream. There must be a session.
+  // Up to this number of octets one send is faster than several (ByteStream). There must be a session.
   std::size_t octets_in_one_send() const UIW_REQUIRES(locks.send) {
     return std::min(octets().octets_in_one_send(), mpa::Batch::limit(session_->rules.copies()));
   }
-  // The socket accepts no more for now. Either lock will do. There must be a session.
+  // Whether the socket accepts no more octets for now. To be called with either lock held. There must be a session.
   bool full() const { return session_->send_state.load(std::memory_order_relaxed) == SendState::socket_full; }
-  // The program has posted work. There must be a session.
+  // To be called when the program has posted work. There must be a session.
   void note_post() UIW_REQUIRES(locks.send) { session_->piggybacking.posted(); }
 
  private:
@@ -233,17 +239,17 @@ class Connection final : rdmap::ReceiveHost {
     send_again,   // as `sending`, and another thread has delegated a request to that thread
     socket_full,  // no thread is sending, since the socket takes no more for now
   };
-  // How long a peer gets to take in a reply that its TCP has acknowledged.
+  // The time between the acknowledgement of the MPA Reply by the peer's TCP and the first message of this end.
   static constexpr std::chrono::milliseconds kReplyTime{20};
 
   struct Session {
     Session(Connection& of, const rdmap::ConnectionRules& agreed, std::shared_ptr<ConnectionOwner> owned_by);
 
-    const std::uint64_t number;  // no other session of the process has it
+    const std::uint64_t number;  // unique in the process
     const rdmap::ConnectionRules rules;
-    std::shared_ptr<ConnectionOwner> owner;  // null once it knows of the end
-    // Opened and closed with both locks held. The TCP connection lives as long as the session, also where octets go
-    // through memory that the peer shares.
+    std::shared_ptr<ConnectionOwner> owner;  // null once it has been told of the end
+    // Opened and closed with both locks held. The TCP connection lives as long as the session, even if the octets go
+    // through shared memory.
     TcpStream socket;
     std::unique_ptr<SharedStream> shared;  // null: the octets go by TCP
     alignas(64) rdmap::SharedReads reads;
@@ -251,37 +257,37 @@ class Connection final : rdmap::ReceiveHost {
     bool giving_up = false;
     bool speaks_first = false;  // a responder that has been allowed to send before the peer's first message
 
-    // With the sender's lock.
+    // The members below need the sender's lock.
     alignas(64) rdmap::Transmitter transmitter;
     std::atomic<SendState> send_state{SendState::idle};
     SendScheduler scheduler;
     bool dead = false;  // nothing may be written to the socket any more
     bool fin_sent = false;
     bool send_error_reported = false;  // a completion of the send queue has reported the error
-    bool follows_peer = false;         // the remote rule applies, through shared memory; changes with both locks held
-    StreamTraffic counted;             // what count_traffic() has counted
+    bool follows_peer = false;         // remote rule with shared memory; changes with both locks held
+    StreamTraffic counted;             // the traffic that count_traffic() has counted
     std::atomic<bool> send_error{false};
-    // By the remote rule, through shared memory: when the peer has come to this position, work completes.
+    // If follows_peer: work completes once the peer has placed the octets before this position (see take_placed()).
     std::atomic<std::uint64_t> awaited_position{rdmap::PlacementTracker::kNowhere};
-    std::uint64_t moved = 0;  // octets of the stream, both ways, when unanswered() looked last
+    std::uint64_t moved = 0;  // octets acknowledged and received at the last call of unanswered()
     std::chrono::steady_clock::time_point unmoved_since;
 
-    // With the receiver's lock.
+    // The members below need the receiver's lock.
     alignas(64) rdmap::Receiver receiver;
     mpa::Deframer deframer;
     ReadAhead read_ahead;
     std::uint64_t pauses = 0;
     bool transmit_wanted = false;
-    bool answer_wanted = false;  // the answer to a probe is due: the peer only waits to hear that its work is placed
+    bool answer_wanted = false;  // a probe of the peer is to be answered; the answer says that its work is placed
     Piggybacking piggybacking;
     ExpectedMessage expected_message;
     bool first_by_owner = false;
     bool established = false;
-    bool way_decided = false;  // whether the octets go through shared memory or TCP
-    bool drop_logged = false;  // the log has a line about octets in an answer that should have none
+    bool way_decided = false;  // it is known whether the octets go through shared memory or TCP
+    bool drop_logged = false;  // answer_dropped() has written its line to the log
     bool peer_wants_reports = false;
     bool rnr_report_due = false;
-    bool rnr_reported = false;  // the peer has been told of a pause, and not yet of its end
+    bool rnr_reported = false;  // the peer was sent an RNR report, and not yet that a receive is posted
     bool watched = true;
     bool receive_error_reported = false;  // a completion of the receive queue has reported the error
   };
@@ -290,13 +296,13 @@ class Connection final : rdmap::ReceiveHost {
   const ByteStream& octets() const {
     return session_->shared ? static_cast<const ByteStream&>(*session_->shared) : session_->socket;
   }
-  // Calls `function` on the thread "uiw-cm" after `delay`, with the receiver's lock held, if the session has not ended
-  // by then. False if there is no memory.
+  // Calls `function` on the thread "uiw-cm" after `delay`, with the receiver's lock held, unless this session has been
+  // abandoned or replaced by then. False if there is no memory for the timer.
   using Late = void (Connection::*)(std::uint64_t argument);
   bool later(std::chrono::milliseconds delay, Late function, std::uint64_t argument);
   void speak_first(std::uint64_t acknowledged) UIW_REQUIRES(locks.receive);
   void report_rnr_again(std::uint64_t pauses) UIW_REQUIRES(locks.receive);
-  // `looks`: the number of looks so far, this one included.
+  // `looks`: how often this timer has expired in this session, this time included.
   void stop_lingering(std::uint64_t looks) UIW_REQUIRES(locks.receive);
   void stop_closing(std::uint64_t) UIW_REQUIRES(locks.receive);
   void give_up(std::uint64_t pauses) UIW_REQUIRES(locks.receive);
@@ -310,16 +316,17 @@ class Connection final : rdmap::ReceiveHost {
   void note_error() UIW_REQUIRES(locks.send);
   void finish_sending() UIW_REQUIRES(locks.send);
   ProbePolicy probe_policy(Driver driver) const UIW_REQUIRES(locks.send);
-  // Hands a request to send to the thread that is sending now, which makes another pass
-  // before it stops: the caller does not wait for the lock. False if no thread is sending; then the caller takes the
-  // lock and sends.
+  // Hands a request to send to the thread that is sending now, which makes another pass before it stops, so the caller
+  // need not wait for the lock. False if no thread is sending, or the session is ending; then the caller takes the lock
+  // and sends.
   bool delegate_to_sending_thread() UIW_REQUIRES(locks.receive);
-  // Before a receive completes: reports the Sends that the message may answer. By the local rule, returns when the
-  // thread that is sending now, if there is one, has reported what completes.
+  // Called before a receive completes: first reports the completion of the Sends that the received message may answer.
+  // If Sends complete when TCP has taken them (the local rule), waits until the thread that is sending now, if any, has
+  // reported them.
   void wait_for_sends() UIW_REQUIRES(locks.receive);
-  // Whether an error was found while sending, for which the caller has to end the session;
-  // true once for each error. Every poll calls this, so it writes only if there is an error. note_error() causes
-  // another turn, which sees an error that this load misses.
+  // Whether an error was found while sending, for which the caller has to end the session; true once for each error.
+  // Every poll calls this, so it writes only if there is an error. After the error note_error() requests another call
+  // of receive_turn(), which sees an error that this load misses.
   bool take_error() UIW_REQUIRES(locks.receive) {
     if (!session_->send_error.load(std::memory_order_acquire)) return false;
     session_->send_error = false;
@@ -329,7 +336,7 @@ class Connection final : rdmap::ReceiveHost {
   void note_placed() UIW_REQUIRES(locks.receive) {
     if (session_->shared) session_->shared->note_placed(session_->deframer.taken());
   }
-  // Whether the peer has yet to hear what has been placed here.
+  // Whether this end has placed octets that the peer does not know of yet (shared memory only).
   bool has_to_say() const { return session_->shared && session_->shared->has_to_say(); }
   // Whether take_placed() would complete anything.
   bool peer_has_placed() const {
@@ -343,12 +350,13 @@ class Connection final : rdmap::ReceiveHost {
   bool has_failed() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
   // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.
   bool awaits_peer() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
-  // For a lost connection. By the remote completion rule: completes unsignaled work at the head of the queue, and
-  // returns the first entry that the peer has not confirmed. By the local rule: returns nothing.
+  // For a lost connection. If Sends and Writes complete when they are placed (the remote rule): completes unsignaled
+  // work at the head of the queue, and returns the first entry that the peer has not confirmed. Otherwise returns no
+  // value.
   std::optional<std::uint64_t> first_unconfirmed() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
 
   // ---- receive.cc ----
-  // rdmap::ReceiveHost
+  // The functions of rdmap::ReceiveHost.
   bool next_receive(rdmap::ReceiveBuffer& buffer) override UIW_REQUIRES(locks.receive);
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override
       UIW_REQUIRES(locks.receive);
@@ -382,7 +390,7 @@ class Connection final : rdmap::ReceiveHost {
   void note_first_message() UIW_REQUIRES(locks.receive);
   void answer_last() UIW_REQUIRES(locks.receive);  // answers what has arrived, before our FIN
   void watch_for_end() UIW_REQUIRES(locks.receive);
-  // Whether the peer accepts a report when this end disconnects: it has the remote completion rule.
+  // Whether the peer accepts progress reports when this end disconnects: its Sends and Writes complete when placed.
   bool takes_reports() const UIW_REQUIRES(locks.receive) {
     return session_->rules.manual || session_->peer_wants_reports;
   }
@@ -397,16 +405,16 @@ class Connection final : rdmap::ReceiveHost {
   // ---- end.cc ----
   void log_end(LogLevel level, const char* why) const;
   Movement::Counters counters() const UIW_REQUIRES(locks.receive, locks.send);
-  void peer_closed(bool broken) UIW_REQUIRES(locks.receive);  // `broken`: not by FIN
+  void peer_closed(bool broken) UIW_REQUIRES(locks.receive);  // `broken`: TCP ended without FIN
   // A Terminate of the peer has arrived.
   void peer_terminated(const rdmap::Terminate& terminate) UIW_REQUIRES(locks.receive);
-  void received_error(const rdmap::Terminate& terminate) UIW_REQUIRES(locks.receive);  // what has arrived is wrong
+  void received_error(const rdmap::Terminate& terminate) UIW_REQUIRES(locks.receive);  // `terminate` says what is wrong
   void end_lingering() UIW_REQUIRES(locks.receive);
   void give_up_later() UIW_REQUIRES(locks.receive);
   void peer_left(bool broken) UIW_REQUIRES(locks.receive);
   void end_with(const rdmap::Terminate& terminate, bool peer_gone = false) UIW_REQUIRES(locks.receive);
   void end_for_send_error(bool linger) UIW_REQUIRES(locks.receive);
-  // All work is flushed and the state of the queue pair is ERR. `linger` keeps the socket until the FPDU in progress
+  // Flushes all work and sets the state of the queue pair to ERR. `linger` keeps the socket until the FPDU in progress
   // and a Terminate, if one is due, have gone out and the peer has closed.
   void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) UIW_REQUIRES(locks.receive);
   void end_by_reset() UIW_REQUIRES(locks.receive);

@@ -18,7 +18,7 @@ namespace uiw::provider {
 
 namespace {
 constexpr std::chrono::seconds kPeerTimeout = Movement::kPatience;
-constexpr unsigned kMostLooks = 60;  // looks at a lingering session, one each Movement::kLook
+constexpr unsigned kMostLooks = 60;  // a session lingers no longer than this many times Movement::kLook
 
 // `how`: how this end has learnt of the error.
 void log_terminate(std::uint32_t qp_number, const char* how, const rdmap::Terminate& terminate) {
@@ -27,7 +27,7 @@ void log_terminate(std::uint32_t qp_number, const char* how, const rdmap::Termin
             qp_number, how, text.layer, text.error, terminate.type, terminate.code);
 }
 
-// Posted work has failed with this status.
+// Counts work that fails with this status.
 void count_failure(PortCounters& counters, rdmap::Status status) {
   if (status == rdmap::Status::rnr_exceeded) counters.add(PortCounter::rnr_exceeded);
   if (status == rdmap::Status::retry_exceeded) counters.add(PortCounter::retries_exceeded);
@@ -38,7 +38,8 @@ void Connection::log_end(LogLevel level, const char* why) const {
   log_event(level, "queue pair 0x%06x: its connection ends: %s", number_, why);
 }
 
-// The head of the send queue, and the octets that the peer has taken.
+// Numbers that change as long as the session makes progress: the head of the send queue, and the octets that the peer
+// has taken.
 Movement::Counters Connection::counters() const {
   const auto signs = octets().peer_signs();
   return {sends_->head(), signs ? signs->taken : 0};
@@ -62,7 +63,7 @@ int Connection::disconnect() {
     transmit();
     if (bounded) return 0;
   }
-  // Without the timer, closing could take for ever.
+  // There was no memory for the timer, without which closing could take for ever.
   if (phase_ == Phase::closing) end_by_reset();
   return 0;
 }
@@ -88,8 +89,9 @@ void Connection::flush_work() {
   end(std::nullopt, rdmap::Status::flushed, true);
 }
 
-// On InfiniBand the adapter has acknowledged all that it has received. Here the peer may not have sent its probe yet,
-// so this end reports how much of the peer's work has been placed.
+// On InfiniBand the adapter has acknowledged everything that it has received. Here the peer learns from the answer to a
+// probe (an RDMA Read of no octets) what is placed, and may not have sent the probe yet. So this end reports how much
+// of the peer's work has been placed.
 void Connection::leave() {
   if (is_idle()) return;
   if (takes_reports()) {
@@ -140,7 +142,8 @@ void Connection::received_error(const rdmap::Terminate& terminate) {
     return end(session_->receiver.failed_read(), rdmap::Status::local_protection, true);
   }
   log_terminate(number_, "what has arrived is wrong", terminate);
-  // The completion of a Read or atomic operation, too, says that its memory is not accessible.
+  // If the memory of a Read or an atomic operation is not accessible, its completion reports that, so no event is
+  // needed.
   if (!session_->receive_error_reported && !session_->receiver.failed_read()) host_->report(event_of(terminate));
   end_with(terminate);
 }
@@ -191,7 +194,8 @@ void Connection::peer_closed(bool broken) {
   if (phase_ == Phase::idle || phase_ == Phase::ended || phase_ == Phase::gone) return;
   if (phase_ == Phase::lingering) {
     const LockGuard lock(locks.send);
-    // The peer may have closed only its half. It still gets what is left, if it reads on (stop_lingering()).
+    // The peer may have closed only its sending direction. If it reads on, it still gets what is left; stop_lingering()
+    // limits the time for that.
     if (!broken && !session_->shared && !is_done()) return;
     phase_ = Phase::ended;
     forget_deferred();
@@ -200,8 +204,8 @@ void Connection::peer_closed(bool broken) {
     session_->socket.close();
     return;
   }
-  // An initiator that does not support what the reply asks for gives up without a message, so the log says that markers
-  // may be the reason.
+  // An initiator that does not support what the MPA Reply asks for gives up without a message. So if the peer has sent
+  // none, the log says that markers may be the reason.
   const bool unheard = !session_->rules.initiator && !session_->rules.manual && !session_->receiver.heard();
   log_event(broken ? LogLevel::error : LogLevel::info, "queue pair 0x%06x: its connection ends: %s%s", number_,
             broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it",
@@ -222,7 +226,7 @@ void Connection::peer_closed(bool broken) {
   if (broken) report_lost();
 }
 
-// A manual connection has ended without a Terminate.
+// A manual connection (one made without rdma_cm) has ended without a Terminate.
 void Connection::peer_left(bool broken) {
   // Work that could not be sent failed before the peer left. It completes with its own error, even if no thread has
   // ended the session for that error yet.
@@ -259,7 +263,7 @@ void Connection::report_lost() {
 
 void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
   tell_owner();
-  note_placed();  // what is sent from here on tells the peer
+  note_placed();  // the peer learns of this together with the octets that are sent from here on
   {
     const LockGuard lock(locks.send);
     host_->enter_error();
@@ -291,7 +295,8 @@ void Connection::end_lingering() {
   if (is_done()) let_go_of_socket();
 }
 
-// Called before the peer can learn of the end, so that what the peer does next arrives after the report of the end.
+// Tells the owner of the connection that it ends. This happens before the peer can learn of the end, so the owner knows
+// of the end before anything arrives that the peer does because of it.
 void Connection::tell_owner() {
   if (const auto owner = std::exchange(session_->owner, nullptr)) owner->connection_ended();
 }
@@ -305,7 +310,8 @@ void Connection::end_by_reset() {
   end(first_unconfirmed(), rdmap::Status::retry_exceeded, false);
 }
 
-// Both locks are held. If the sender is dead, an FPDU may have been sent in part, so the connection is reset.
+// If the session may write nothing more (`dead`), an FPDU may have been sent in part, so the connection is reset.
+// Otherwise it is closed in order.
 void Connection::let_go_of_socket() {
   tell_owner();
   phase_ = Phase::ended;
@@ -336,7 +342,8 @@ void Connection::abandon(bool completes) {
 
 // ---- Timers ----
 
-// A peer that reads slowly still gets all octets, if it takes them within a minute.
+// Called once a second while the session lingers. A peer that reads slowly still gets all octets, if it takes them
+// within a minute.
 void Connection::stop_lingering(std::uint64_t looks) {
   const LockGuard lock(locks.send);
   if (phase_ != Phase::lingering) return;
@@ -347,8 +354,8 @@ void Connection::stop_lingering(std::uint64_t looks) {
   let_go_of_socket();
 }
 
-// Closing takes a bounded time (Verbs draft section 6.2.5). The peer has to close within kPeerTimeout after it has
-// taken octets, or work has completed.
+// Closing takes a bounded time (Verbs draft section 6.2.5). The peer has to close within kPeerTimeout after it last
+// took octets, or after work last completed.
 void Connection::stop_closing(std::uint64_t) {
   if (phase_ != Phase::closing) return;
   bool peer_is_silent = false;
@@ -379,7 +386,7 @@ void Connection::give_up(std::uint64_t pauses) {
   if (session_->pauses == pauses) {
     peer_closed(false);
   } else {
-    watch_for_end();  // the program posts receives, but slowly
+    watch_for_end();  // the program posts receives, but slowly, so it gets more time
   }
 }
 

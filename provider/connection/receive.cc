@@ -35,8 +35,8 @@ bool Connection::receive_turn(Driver driver, bool& work) {
   if (take_error() && runs_or_closes()) end_for_send_error(true);
   if (session_->piggybacking.begin_turn())
     session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
-  // Epoll does not report octets that arrived during a pause. So after a pause no event would cause the turn that sends
-  // a delayed answer, and the answer is not delayed.
+  // Epoll does not report again what arrived while the stream waited for a posted receive. So if it has waited, there
+  // may be no event for the turn that would send a delayed answer, and the answer is not delayed.
   const bool may_wait = !session_->answer_wanted && !has_to_say() && !signals.receive_stalled;
   work = receive(driver);
   if (phase_ == Phase::lingering) end_lingering();
@@ -58,19 +58,20 @@ bool Connection::receive_turn(Driver driver, bool& work) {
     }
   }
   if (has_to_say()) session_->shared->say_placed();
-  // While the session ends, nothing is delegated to the sending thread, so each event gives the sender a turn.
+  // While the session ends, nothing is delegated to the sending thread, so after each event this thread sends as well.
   const bool ends = !runs() && session_->send_state != SendState::idle;
   const bool wanted = SendScheduler::sender_is_next(
       driver, {session_->transmit_wanted || session_->answer_wanted, full(), signals.deferred, ends});
   if (!wanted && driver == Driver::poll) return false;
   session_->transmit_wanted = session_->answer_wanted = false;
-  // If the sending thread has found the socket full meanwhile, there may be room again: then the sender gets a turn,
-  // too.
+  // If the sending thread has found the socket full meanwhile, there may be room again, so send_turn() is to be called
+  // in that case, too.
   return !delegate_to_sending_thread() && (wanted || full());
 }
 
-// Whether work that the peer has placed completes later, together with a message of the peer. Where the program polls,
-// its next polls find both. If another thread finds the work, it asks for a turn, in case the program polls no more.
+// Whether the completion of work that the peer has placed is delayed, to be reported together with a message that the
+// peer is expected to send (ExpectedMessage). If the program polls, its next polls find both. If another thread calls
+// this, it requests a turn for the queue pair, in case the program stops polling.
 bool Connection::awaits_message(Driver driver) {
   const Activity& activity = engine_.activity();
   if (driver != Driver::poll && (activity.event_awaited() || !activity.is_active(raw_clock(), Activity::kPollingNs)))
@@ -98,7 +99,8 @@ bool Connection::watch_socket(bool watched) {
   return true;
 }
 
-// The peer may have sent a probe for its last message. It is answered now, since nothing can be sent after our FIN.
+// By a probe (an RDMA Read of no octets) the peer may have asked whether its last message is placed. The probe is
+// answered now, since nothing can be sent after our FIN.
 void Connection::answer_last() {
   if (!runs() || signals.receive_stalled) return;
   receive(Driver::event);
@@ -151,7 +153,7 @@ bool Connection::receive(Driver driver) {
   if (!was_stalled) {
     any = receive_available(driver, *io);
   } else if (resume()) {
-    // Epoll does not report what arrived during the pause again, so this reads as after an event.
+    // Epoll does not report again what arrived meanwhile, so this reads all there is, as after an event.
     receive_available(Driver::event, *io);
   }
   note_placed();
@@ -159,8 +161,9 @@ bool Connection::receive(Driver driver) {
 }
 
 // Reads once, as ByteStream::receive() does. `room_filled`: there may be more octets. Without CRC the rest of a long
-// payload is read straight into the program's memory. Then the staging room behind it is small: it is for the end of
-// the FPDU and the start of the next one, until it is known where the next payload goes.
+// payload is read straight into the program's memory. Then only few octets behind that payload are read into the
+// staging buffer, the end of the FPDU and the start of the next one: where the payload of the next FPDU is to be placed
+// is known only once its headers have been read.
 ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
   ByteStream& stream = octets();
   const MutableOctets staging{io.staging.get(), IoScratch::kStaging};
@@ -170,7 +173,8 @@ ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
   const MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
   ssize_t n = stream.receive(wanted, behind, rest);
   room_filled = n >= static_cast<ssize_t>(wanted.size() + behind.size());
-  // The program has unmapped its memory. Reads elsewhere: the receiver finds the error when it places the octets.
+  // The program has unmapped the memory for the payload. This reads into the staging buffer instead; the receiver finds
+  // the error when it places the octets.
   if (n != -EFAULT || !straight) return n;
   n = stream.receive({}, staging, rest);
   room_filled = n == static_cast<ssize_t>(staging.size());
@@ -236,8 +240,8 @@ bool Connection::take(std::size_t filled, Octets rest) {
   return (rest.empty() && result != mpa::Deframer::Result::paused) || take_octets(rest);
 }
 
-// A receive has been posted: processes the octets that were read before the pause. False if the session is over, or
-// pauses again.
+// A receive has been posted: processes the octets that were read before the stream stalled. False if the session is
+// over, or if the stream stalls again.
 bool Connection::resume() {
   signals.receive_stalled = false;
   set_receive_stalled(false);
@@ -267,7 +271,7 @@ void Connection::set_receive_stalled(bool stalled) {
   if (session_->transmitter.completion() == rdmap::Completion::local) return;
   const LockGuard lock(locks.send);
   session_->transmitter.set_receive_stalled(stalled);
-  // Work behind a fence, the end of the session or a probe may be sent by the new rule.
+  // The completion rule has changed, so work behind a fence, FIN or a probe may be sent now.
   session_->transmit_wanted = true;
 }
 
@@ -287,9 +291,10 @@ void Connection::wait_for_first_message(bool by_owner) {
     later(kReplyTime, &Connection::speak_first, false);
 }
 
-// Whether the caller has shown that it has the reply: by its first message, or by accepting shared memory. With shared
-// memory the first message waits for this end's answer, and is never sent if the caller's program ends the connection
-// before. (Over TCP it is sent before the caller's program hears of the connection.)
+// Whether the peer has sent its first message, or has accepted shared memory as the caller. Both show that the caller
+// has the MPA Reply. With shared memory the caller's first message waits for this end's switch frame, and is never sent
+// if the caller's program ends the connection before. (Over TCP it is sent before that program learns of the
+// connection.)
 bool Connection::heard() const {
   return session_->receiver.heard() ||
          (!session_->rules.manual && session_->shared && session_->shared->caller_has_taken());
@@ -304,7 +309,7 @@ void Connection::note_decision() {
   const LockGuard lock(locks.send);
   session_->transmitter.follow_position();
   session_->follows_peer = session_->rules.remote();
-  take_placed();  // something may have been sent already
+  take_placed();  // work may have been sent already, and placed
 }
 
 void Connection::note_first_message() {
@@ -357,8 +362,8 @@ bool Connection::take_result(mpa::Deframer::Result result, Octets rest) {
   return true;
 }
 
-// A message waits for a receive. An RNR report will tell the peer, as an RNR NAK does, that work before that message
-// has been placed. It is sent only after a delay, since most pauses are shorter.
+// A message waits for a receive. By an RNR report the peer learns, as by an RNR NAK, that its work before that message
+// has been placed. The report is sent only after a delay, since most messages do not wait that long.
 void Connection::report_rnr_later() {
   constexpr std::chrono::milliseconds kRnrReportDelay{10};
   if (std::exchange(session_->rnr_report_due, true)) return;
@@ -400,7 +405,8 @@ bool Connection::next_receive(rdmap::ReceiveBuffer& buffer) {
 void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) session_->receive_error_reported = true;
   if (session_->shared && status == rdmap::Status::success) {
-    // The program may answer as soon as it has the completion, and the peer must hear of this with the answer.
+    // The program may answer as soon as it has the completion, and the peer must learn from this answer that its
+    // message is placed.
     session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));
   }
   if (session_->rules.one_cq || session_->follows_peer) wait_for_sends();
@@ -410,7 +416,7 @@ void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
 void Connection::read_complete() {
   const LockGuard lock(locks.send);
   session_->transmitter.read_complete();
-  publish_deferred();  // for the next thread that takes the receiver's lock
+  publish_deferred();  // the set of deferred sends may have changed: a probe may be needed now
   // The next Read, work behind a fence, or the end of the session may be sent now.
   note_confirmed();
 }
@@ -441,7 +447,8 @@ void Connection::peer_known(mpa::PeerKind peer, bool answer) {
   session_->transmitter.peer_known(peer, answer);
   if (!session_->transmitter.pending()) return;
   session_->transmit_wanted = true;
-  // Work that has waited to learn what the peer is now fails. A silent peer causes no turn, so this requests one.
+  // Work that could not be sent before the kind of the peer was known fails now if only uiw supports it. A silent peer
+  // causes no event, so this requests the turn that finds the failure.
   if (peer == mpa::PeerKind::other) engine_.request_turn(number_);
 }
 

@@ -17,7 +17,7 @@ namespace uiw::provider {
 void Connection::send_turn(Driver driver) {
   if (is_idle()) return;
   transmit(session_->scheduler.turn(driver, engine_.program(), raw_clock));
-  // Closing the socket takes the receiver's lock, so another turn does that.
+  // Closing the socket needs the receiver's lock, so a later call of receive_turn() does that.
   if (phase_ == Phase::lingering && is_done()) engine_.request_turn(number_);
 }
 
@@ -30,7 +30,7 @@ void Connection::transmit(ProbePolicy policy) {
   session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
-    // The thread "uiw-progress" has buffers of its own and takes over. It sends if the socket seems to have been full.
+    // The thread "uiw-progress" has buffers of its own and takes over. socket_full makes it call send_turn().
     session_->send_state = SendState::socket_full;
     publish_deferred();
     return engine_.take_over(number_);
@@ -72,7 +72,7 @@ void Connection::transmit(ProbePolicy policy) {
   }
   publish_deferred();
   finish_sending();
-  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also if a response to the peer failed
+  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also after a failed response
 }
 
 // Something cannot be sent, so the session has to end. Ending it flushes the work, but another thread may be placing
@@ -82,9 +82,10 @@ void Connection::note_error() {
   engine_.request_turn(number_);
 }
 
-// A receiver that reads `awaited_position` before it is stored here completes nothing, and its peer wakes it no more.
-// So this looks again after the store: at least one of the two sees what has been placed. Each round of the loop
-// completes something, whatever a hostile peer writes.
+// A receiving thread that reads `awaited_position` before this function stores a new value completes nothing for the
+// new value, and the peer does not wake that thread again. So this function reads the peer's position once more after
+// the store: at least one of the two threads sees what has been placed. Each pass of the loop completes work, so the
+// loop ends, whatever a hostile peer writes.
 void Connection::take_placed() {
   if (is_idle() || !session_->follows_peer || !session_->shared) return;
   std::uint64_t placed = session_->shared->placed_by_peer(), awaited;
@@ -95,8 +96,9 @@ void Connection::take_placed() {
   } while (awaited != rdmap::PlacementTracker::kNowhere && placed >= awaited);
 }
 
-// To be called before the sending thread stops, so that a thread that reads an answer of the peer after that knows what
-// the answer confirms. True if work has completed meanwhile, so that there may be more to send.
+// To be called before the sending thread stops: stores the position at which more work completes, so that a thread that
+// then receives an answer of the peer knows what the answer confirms. True if work has completed now, so that there may
+// be more to send.
 bool Connection::await_placement() {
   if (!session_->follows_peer) return false;
   session_->awaited_position.store(session_->transmitter.awaited_position());
@@ -152,8 +154,9 @@ bool Connection::delegate_to_sending_thread() {
 }
 
 // The message that has arrived may answer a Send whose octets the stream has just accepted, while the sending thread
-// has not reported yet that the Send is complete. Where the peer confirms work by messages of its own there is nothing
-// to wait for: a peer that keeps to InfiniBand's rules has confirmed the Send before it answers.
+// has not reported yet that the Send is complete. If the peer confirms work by messages of its own (answers to probes,
+// or progress reports), there is no need to wait: a peer that keeps to InfiniBand's rules has confirmed the Send before
+// it answers.
 void Connection::wait_for_sends() {
   const bool local = session_->transmitter.completion() == rdmap::Completion::local;
   if (!local && !session_->follows_peer) return;
@@ -166,7 +169,7 @@ void Connection::wait_for_sends() {
   note_confirmed();
 }
 
-// TCP has taken all that may be sent now. Sends FIN if this was the last octet of the session.
+// Called when the stream has accepted all that may be sent now. Sends FIN if that was the last octet of the session.
 void Connection::finish_sending() {
   // Signaled work is confirmed before the session ends; unsignaled work need not be.
   if (phase_ == Phase::closing) session_->transmitter.release_unsignaled();

@@ -18,8 +18,8 @@ class Piggybacking {
   // the receiver's next turn (begin_turn()).
   static constexpr unsigned kInARow = 4;
 
-  // The receiver is about to look at what has arrived. True if the previous turn offered an acknowledgement, which may
-  // have been sent since.
+  // To be called when the receiver is about to look at what has arrived. True if offer() was called since the previous
+  // call: that acknowledgement may have been sent since.
   bool begin_turn() {
     const bool offered = std::exchange(offered_, false);
     if (offered) in_a_row_ = nothing_posted_ ? 0 : in_a_row_ + 1;
@@ -40,23 +40,23 @@ class Piggybacking {
  private:
   unsigned in_a_row_ = 0;
   bool offered_ = false;
-  std::atomic<bool> nothing_posted_{false};  // since the last turn began
+  std::atomic<bool> nothing_posted_{false};  // no post since the last call of begin_turn()
 };
 
-// The other end of it: the peer's acknowledgement usually comes with a message. The program that polls for the
-// completion may not poll for the message, but look at the memory into which the peer writes it, and then only another
-// thread would place the message. So where the acknowledgement comes first, the polling thread looks for the message,
-// too, before it reports the completion.
+// For the end that waits for the acknowledgement, which usually arrives together with a message. The program that polls
+// for the completion may not poll for the message, but read the memory into which the peer writes it; then only another
+// thread would place the message. So if the acknowledgement arrives first, the polling thread looks for the message as
+// well before it reports the completion.
 class ExpectedMessage {
  public:
-  // The message is expected after this many completions in a row between which a message came.
+  // A message is expected once this many completions in a row have each been preceded by a message.
   static constexpr unsigned kInARow = 4;
-  // For so long a completion waits for it. The peer's program may have lost its processor for a moment.
+  // A completion waits this long for the message at most. The peer's program may have lost its processor for a moment.
   static constexpr std::uint64_t kLongestNs = 100'000;
 
   void came() { came_ = true; }
-  // The peer has acknowledged work, and no message has been found together with that. True if the completion is to
-  // wait; then this is called again.
+  // The peer has acknowledged work, and no message has been found together with the acknowledgement. True if the
+  // completion is to wait; then the caller looks for the message and calls this again.
   template <typename Clock>
   bool is_awaited(Clock clock) {
     if (in_a_row_ < kInARow) return false;
@@ -67,7 +67,7 @@ class ExpectedMessage {
     came_ = false;
     return false;
   }
-  // Work is reported as complete.
+  // To be called when work is reported as complete.
   void reported() {
     in_a_row_ = came_ ? in_a_row_ + 1 : 0;
     came_ = false;

@@ -19,13 +19,15 @@ bool Transmitter::is_impossible(const SendWork& work) const {
   return is_send_immediate(work) && peer() == mpa::PeerKind::other;
 }
 
-// Whether local work is next. It sends nothing, so it need not wait for the peer's first FPDU.
+// Whether local work (a bind or an invalidation) is next. It sends nothing, so it need not wait for the peer's first
+// FPDU.
 bool Transmitter::local_work_next(const Cursor& at) const {
   return at.sequence < work_end() && is_local(queue_.at(at.sequence).kind);
 }
 
-// Whether the next work may begin. Otherwise it must wait for answers. Work that was built before, and not accepted,
-// may begin again, whatever requests behind it have been pushed since.
+// Whether the next work request may be sent now. If not, it waits for answers of the peer. A request that was built
+// before, but not accepted by TCP, may be built again, whatever requests behind it have been pushed to SharedReads
+// since.
 bool Transmitter::may_begin(const Cursor& at) const {
   if (at.sequence >= work_end()) return false;
   const SendWork& next = queue_.at(at.sequence);
@@ -36,7 +38,8 @@ bool Transmitter::may_begin(const Cursor& at) const {
     if (answered && !read_queue_.has_room(tracker_.probes_outstanding())) return false;
   }
   if (next.fence && is_local(next.kind) && !first) return false;
-  // Work that fails ends the stream. So it waits until the work before it has completed as it would have.
+  // Work that fails ends the stream. So if Sends and Writes complete when they are placed, it waits until all work
+  // before it has completed.
   return !tracker_.remote() || first || !fails(next) || read_queue_.is_followed(at.sequence);
 }
 
@@ -48,14 +51,15 @@ bool Transmitter::fits(const SendWork& work, const mpa::Batch& batch) const {
   return batch.fpdus() + fpdus <= mpa::Batch::kMaxFpdus && batch.bytes() + length + fpdus * kOverhead <= batch_limit_;
 }
 
-// Whether a probe is sent here. It is sent if nothing else can follow in the batch, so that it covers as much work as
-// possible, and before a message that does not fit into the batch, so that a long message does not delay it.
+// Whether a probe (an RDMA Read of no octets) is sent here. It is sent if nothing else can follow in the batch, so that
+// it covers as much work as possible, and before a message that does not fit into the batch, so that a long message
+// does not delay the probe.
 bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
   if (!tracker_.remote()) return false;
   if (tracker_.probe_pushed(at)) return tracker_.probe_stands_at(at);
   if (!tracker_.needs_probes()) return false;
-  // A Read after this position has been pushed, and is to be built again: it confirms the work, and its slot in
-  // SharedReads is fixed.
+  // A Read after this position has been pushed before, and has to be built again: its answer confirms the work, and no
+  // probe can come before it, since its place in SharedReads is fixed.
   if (read_queue_.is_followed(at.sequence)) return false;
   if (tracker_.receive_stalled() || !at.placement.unconfirmed || queue_.head() >= at.sequence ||
       !read_queue_.has_room_for_probe(tracker_.probes_outstanding())) {

@@ -7,7 +7,7 @@ namespace uiw::rdmap {
 
 namespace {
 
-// Compares numbers that only grow, modulo 2^32.
+// Whether `a` is the later of two numbers that only grow, modulo 2^32.
 template <typename T>
 bool is_ahead(T a, T b) {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)) > 0;
@@ -18,8 +18,9 @@ bool is_ahead(T a, T b) {
 bool PlacementTracker::probe_worthwhile(const Cursor& at, const Cursor& sent) const {
   const bool eager = policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
   if (probes_outstanding() == 0 && eager) return true;
-  // The answer to a later request, or a report, makes room in the send queue. A program may expect that room as soon as
-  // its peer has replied. So a probe is due, whatever the stride, once `share` entries have no request behind them.
+  // Entries leave the send queue when the answer to a later request, or a report, confirms them. A program may expect
+  // that room in the queue as soon as its peer has replied. So once `share` entries have no request behind them, a
+  // probe is due, whatever the stride.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return at.placement.weight - at.placement.requested_weight >= stride_ ||
          at.sequence - at.placement.requested_before >= share;
@@ -63,9 +64,11 @@ std::uint64_t PlacementTracker::awaited_position(const Cursor& sent) {
   return by_position_ && placed_ < sent.sequence ? queue_.at(placed_).end : kNowhere;
 }
 
-// Each entry is passed once, so a report that confirms nothing new takes no longer with a deep queue.
+// The loop goes on where the last report has ended, so a report that confirms nothing new takes no longer with a deep
+// queue.
 std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progress, const Cursor& sent) {
-  // A report that this end has not requested is ignored, since `reported_` does not follow the queue.
+  // Without `reports` in start(), note_pop() does not keep reported_ up to date, so a report that arrives anyway is
+  // ignored.
   if (!reports_) return std::nullopt;
   const bool of_sent = !is_ahead(progress.send_msn, sent.send_msn) && !is_ahead(progress.writes, sent.writes);
   if (!of_sent) return std::nullopt;

@@ -52,9 +52,9 @@ void Transmitter::push_own_request(const Cursor& at) {
   }
 }
 
-// Carries out the local work at the cursor. Called only once TCP has accepted everything before it: so the work takes
-// effect before anything later is sent, and is never part of a batch that has to be built again. If it fails, it keeps
-// the status, and completes with it in its turn.
+// Carries out the local work (a bind or an invalidation) at the cursor. Called after TCP has accepted everything before
+// it: so the work takes effect before anything later is sent, and is never part of a batch that has to be built again.
+// If the work fails, its entry keeps the status and completes with it in its turn.
 void Transmitter::carry_out(Cursor& at) {
   SendWork& work = queue_.at(at.sequence);
   at.source = Source::none;
@@ -98,7 +98,7 @@ Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_
 Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp::AccessError refused) {
   if (at.source == Source::response) {
     answer_until_ = 0;                                           // neither this request nor any later one is answered
-    const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // each message of the queue is a request
+    const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // every message of the Read Request Queue is a request
     // If there is an error already, it was in a later message. The first error is reported (RFC 5040 section 7.1, rule
     // 4).
     terminate_ = memory_gone(reads_->inbound.at(at.response), msn, at.offset, refused);
@@ -227,7 +227,8 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   if (whole > 0) {
     rest_.clear();
     partial_ = 0;
-    // Each work needs its own end only where the peer's position completes it.
+    // If the peer's position in the stream completes work, each entry needs the position of its own end. Otherwise one
+    // commit() for all FPDUs is enough.
     std::uint64_t position = accepted_;
     for (std::size_t i = 0; i + 1 < whole && tracker_.by_position() && tracker_.remote(); ++i)
       commit(batch.end[i], position += fpdus.fpdu_bytes(i));
@@ -247,7 +248,7 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   }
   if (partial_ == 0) follow_peer();  // otherwise the next FPDU must be built exactly as before
   complete_in_order();
-  // Otherwise more may be due: work that waited until this work was complete, or a probe.
+  // True only if nothing more can be due: neither work that waited until this work was complete, nor a probe.
   const bool all = batch.complete && octets == fpdus.bytes();
   return all && !tracker_.needs_probes() && sent_.sequence >= work_end();
 }
@@ -274,7 +275,7 @@ void Transmitter::complete_in_order() {
   }
 }
 
-// The oldest entry leaves the queue.
+// Completes the oldest entry with `status`, and removes it from the queue.
 void Transmitter::complete_oldest(Status status) {
   const SendWork& work = queue_.at(queue_.head());
   host_.send_complete(work, status);

@@ -3,7 +3,7 @@
 // Terminate, in the order of RFC 5040 section 5.5, and completes work.
 //
 // fill() chooses what is sent next (choose.cc) and builds a batch of whole FPDUs (build_segment.cc). The caller writes
-// the batch to the socket, and sent() commits the number of octets that the socket took. What it did not take is built
+// the batch to the socket, and sent() commits the number of octets that the socket took. The other octets are built
 // again by the next fill(). With CRC on, an FPDU that was sent in part is kept as a copy, since its octets may not
 // change. PlacementTracker decides when work that the peer does not answer is complete, by the local or the remote
 // rule. terminated_work.cc finds the work that a Terminate of the peer is about.
@@ -34,9 +34,10 @@ namespace uiw::rdmap {
 // What a Transmitter calls, with the sender's lock held.
 class SendHost {
  public:
-  // Called once for each entry, in the order of posting; the entry is popped right after.
+  // Called once for each entry, in the order of posting; the entry is removed from the queue right after.
   virtual void send_complete(const SendWork& work, Status status) = 0;
-  // Carries out local work once, in its turn: TCP has accepted all earlier work. `binding`: for a bind.
+  // Carries out local work (a bind or an invalidation) once, in its turn: TCP has accepted all earlier work. `binding`
+  // is for a bind.
   virtual Status carry_out(const SendWork& work, const ddp::Binding& binding) {
     static_cast<void>(work), static_cast<void>(binding);
     return Status::local_operation;
@@ -92,13 +93,14 @@ class Transmitter {
     reports_progress_ = false;
     tracker_.follow_position();
   }
-  // The peer has used all octets of the stream before this position.
+  // The peer has placed all octets of the stream before this position: completes work by the remote rule.
   void placed_up_to(std::uint64_t position);
   std::uint64_t awaited_position() { return tracker_.awaited_position(sent_); }
   // Evaluates a report of the peer. False if it confirms no more than earlier ones.
   bool take_report(const Progress& progress);
   // While the stream waits for a posted receive, it reads nothing, so no confirmation can arrive. A consumer that waits
-  // for a completion before it posts the receive would wait for ever. So the local rule applies during this time.
+  // for a completion before it posts the receive would wait for ever. So during this time Sends and Writes complete
+  // when TCP has taken them.
   void set_receive_stalled(bool stalled);
   // Sets ORD, to at most the negotiated value, and returns the new value; requests that are outstanding are answered as
   // before (Verbs draft section 6.5).
@@ -108,13 +110,12 @@ class Transmitter {
   enum class Fill {
     ready,        // the batch has something to send
     idle,         // nothing can be sent now
-    local_error,  // work could not be sent, see failure(); a Terminate follows if the rules say so
+    local_error,  // work could not be sent, see failure(); fill() then sends a Terminate, if the rules say so
     broken,       // an FPDU was sent in part and cannot be finished: the connection must be reset
   };
   Fill fill(OutgoingBatch& batch);
   // TCP has accepted this many octets of the batch. If there is no memory to keep the rest of an FPDU, the next fill()
-  // returns `broken`.
-  // True if nothing is left to send, so that fill() would return `idle`; false if that is not known.
+  // returns `broken`. True if nothing is left to send, so that fill() would return `idle`; false if that is not known.
   bool sent(const OutgoingBatch& batch, std::size_t octets);
 
   // See PlacementTracker.
@@ -125,9 +126,9 @@ class Transmitter {
   // Entries from this one on are not sent. By default all entries are sent.
   void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
 
-  // The socket accepted nothing since some memory of the batch is not accessible. To find out which, the next fill()
-  // builds a batch of one FPDU; if this batch was of one FPDU already, its work fails in the next fill(). False if a
-  // part of that FPDU was sent before.
+  // The socket has accepted nothing because some memory of the batch is not accessible. To find out which memory, the
+  // next fill() builds a batch of one FPDU; if this batch was of one FPDU already, the work of this FPDU fails in the
+  // next fill(). False if a part of that FPDU was sent before.
   bool source_gone(const OutgoingBatch& batch);
 
   // Whether anything could be sent if the socket accepted it.
@@ -150,7 +151,8 @@ class Transmitter {
   // Completes unsignaled work at the head of the queue that only waits for confirmation: room in the queue, or the end
   // of the stream, is more important than knowing which work an error is about.
   void release_unsignaled();
-  // Remote rule: the peer has placed all work before the entry `sequence`.
+  // The peer has placed all work before the entry `sequence`. By the remote rule (Sends and Writes complete when they
+  // are placed) this work completes now.
   void placed_before(std::uint64_t sequence);
 
   // Completes everything in the queue: the entry `culprit`, if given, with `status`, entries that are done with
@@ -183,7 +185,8 @@ class Transmitter {
     bool last = true;
     MemorySegment response{};  // the payload of a read response
     ddp::Hold source;          // the access to the memory that `response` points to
-    // Why the memory of a response may not be used any more; `none` if it may, but is not accessible.
+    // Why the memory of a response may not be used any more; `none` if it may be used. It can still be inaccessible
+    // then.
     ddp::AccessError refused = ddp::AccessError::none;
   };
 
@@ -193,9 +196,9 @@ class Transmitter {
 
   // ---- choose.cc: what is sent next, in the order of RFC 5040 section 5.5 ----
   // Messages are not interleaved; posted work and responses take turns, and the answer to a probe goes first. `at` is
-  // the position where the next FPDU is built.
-  // Chooses the next message; leaves a message that has begun as it is. False if nothing may be sent now. `batch` has
-  // the FPDUs before `at`; it decides where probes go.
+  // the position where the next FPDU is built. choose() chooses the next message, and leaves a message that has begun
+  // as it is. It returns false if nothing may be sent now. `batch` has the FPDUs before `at`; the room that is left in
+  // it decides where probes go.
   bool choose(Cursor& at, const mpa::Batch* batch = nullptr) const;
   // Whether the work fails locally, before anything of it is sent.
   bool fails(const SendWork& work) const;
@@ -218,7 +221,8 @@ class Transmitter {
   // the memory of the payload is not registered any more or not accessible; nothing was added.
   Added append(const Cursor& at, Segment& segment, mpa::Batch& batch);
   void set_mulpdu(std::size_t mulpdu);
-  // Makes FPDUs to a uiw peer longer. Not while a part of an FPDU has been sent that is built again.
+  // Makes FPDUs longer once the peer is known to be uiw. Not to be called while an FPDU that was sent in part has to be
+  // built again.
   void follow_peer() {
     if (mulpdu_ != rules_->mulpdu_to_uiw && peer() == mpa::PeerKind::uiw) set_mulpdu(rules_->mulpdu_to_uiw);
   }
@@ -230,7 +234,7 @@ class Transmitter {
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
                       std::uint32_t offset, std::uint32_t left);
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
-  // The number of pieces, or kUnavailable (rdmap/scatter_gather.h).
+  // Returns the number of `pieces`, or kUnavailable (rdmap/scatter_gather.h).
   std::size_t payload(const Cursor& at, Segment& segment, MemorySegment* pieces);
 
   // ---- terminated_work.cc ----
@@ -278,7 +282,7 @@ class Transmitter {
   bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
   bool broken_ = false;         // an FPDU was sent in part and can never be finished
   std::size_t partial_ = 0;     // octets of the next FPDU that TCP has already accepted
-  mpa::FpduRemainder rest_;     // CRC on: the octets of that FPDU that are left
+  mpa::FpduRemainder rest_;     // a copy of the octets that are left of an FPDU that was sent in part
   Cursor rest_end_;             // the position after rest_
 };
 

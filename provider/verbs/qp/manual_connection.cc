@@ -3,8 +3,8 @@
 // work fails because the peer cannot be reached, does not answer, posts no receive or has left, both for these queue
 // pairs and for those that rdma_cm connects in the RoCE view.
 //
-// Such programs are written for InfiniBand. There only work that cannot be delivered shows that a peer has gone: until
-// work is posted, the queue pair stays as it is, with its receives.
+// Such programs are written for InfiniBand, where a program learns only from work that cannot be delivered that its
+// peer has gone. So if the peer leaves, the queue pair keeps its state and its posted receives until posted work fails.
 
 #include <cerrno>
 #include <cstring>
@@ -112,11 +112,12 @@ std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point
   if (sends().empty() || qp_.state.load() == IBV_QPS_ERR || !retries()) return std::nullopt;
   if (retry_timer_.has_moved(sends().head())) return std::nullopt;
   RetryTimer::Limits limits = RetryTimer::limits_of(attributes_, qp_.is_reliable());
-  // On an RNIC a program may post in RTR, but says how often to retry only with the step to RTS.
+  // In the iWARP view a program may post in RTR. The attribute that limits the wait for a receive comes only with the
+  // step to RTS, so in RTR there is no limit.
   if (qp_.state.load() == IBV_QPS_RTR) limits.rnr = {};
   Peer peer = Peer::answers;
   if (connection_.is_idle()) {
-    if (!manual_) return std::nullopt;  // rdma_cm reports what becomes of its calls
+    if (!manual_) return std::nullopt;  // rdma_cm reports when it cannot connect
     peer = Peer::none;
   } else if (connection_.phase() == Connection::Phase::gone) {
     peer = Peer::gone;
@@ -125,8 +126,8 @@ std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point
   } else {
     const bool no_receive = connection_.peer_waits();
     // The peer need not answer in time if our program has posted no receive for a message that precedes the answers, or
-    // if the peer has reported that it waits for a receive of its own program. A peer of rdma_cm need not be uiw, and
-    // may wait without a report: only its host has to answer.
+    // if the peer has reported that it waits for a receive of its own program. A peer that rdma_cm has connected need
+    // not be uiw, and may wait for a receive without reporting it: only its host's TCP has to answer.
     const bool has_to_answer = manual_ && !connection_.signals.receive_stalled && !no_receive &&
                                !(qp_.state.load() == IBV_QPS_SQD && drained());
     const bool asks = retry_timer_.asks_for_answers(limits, now);
