@@ -373,6 +373,7 @@ class Connection final : rdmap::ReceiveHost {
   }
 
   SendScheduler::AnswerConditions answer_conditions() UIW_REQUIRES(locks.receive);
+  bool receive_and_complete(Driver driver) UIW_REQUIRES(locks.receive);
   bool awaits_message(Driver driver) UIW_REQUIRES(locks.receive);
   bool receive(Driver driver) UIW_REQUIRES(locks.receive);
   bool receive_available(Driver driver, IoScratch& io) UIW_REQUIRES(locks.receive);

@@ -38,22 +38,13 @@ bool Connection::receive_turn(Driver driver, bool& work) {
   // Epoll does not report again what arrived while the stream waited for a posted receive. So if it has waited, there
   // may be no event for the turn that would send a delayed answer, and the answer is not delayed.
   const bool may_wait = !session_->answer_wanted && !has_to_say() && !signals.receive_stalled;
-  work = receive(driver);
-  if (phase_ == Phase::lingering) end_lingering();
-  if (work) session_->expected_message.came();
-  if (runs_or_closes() && peer_has_placed() && (work || !awaits_message(driver))) {
-    session_->expected_message.reported();
-    work = true;
-    const LockGuard lock(locks.send);
-    take_placed();
-    note_confirmed();
-  }
+  work = receive_and_complete(driver);
   if ((session_->answer_wanted || has_to_say()) && session_->rules.manual && may_wait) {
     using Decision = SendScheduler::AnswerDecision;
     const Decision decision = SendScheduler::answer(driver, answer_conditions());
     if (decision == Decision::wait_for_post) return false;
     if (decision == Decision::look_for_more_once) {
-      receive(driver);
+      if (receive_and_complete(driver)) work = true;
       session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
     }
   }
@@ -67,6 +58,21 @@ bool Connection::receive_turn(Driver driver, bool& work) {
   // If the sending thread has found the socket full meanwhile, there may be room again, so send_turn() is to be called
   // in that case, too.
   return !delegate_to_sending_thread() && (wanted || full());
+}
+
+// As receive(); and completes work that the peer has placed, which counts as work, too. Each receive() that finds
+// nothing lets the peer know that only octets are awaited. So peer_has_placed(), by which the peer also learns that
+// placement is awaited, comes after each.
+bool Connection::receive_and_complete(Driver driver) {
+  const bool octets_came = receive(driver);
+  if (phase_ == Phase::lingering) end_lingering();
+  if (octets_came) session_->expected_message.came();
+  if (!runs_or_closes() || !peer_has_placed() || (!octets_came && awaits_message(driver))) return octets_came;
+  session_->expected_message.reported();
+  const LockGuard lock(locks.send);
+  take_placed();
+  note_confirmed();
+  return true;
 }
 
 // Whether the completion of work that the peer has placed is delayed, to be reported together with a message that the
