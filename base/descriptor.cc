@@ -17,9 +17,9 @@ namespace uiw {
 
 namespace {
 
-// The library's descriptors are moved to numbers from this one on. The program needs those numbers least, since
-// select() cannot use them. Much higher numbers would enlarge the descriptor table of the process, which each fork
-// copies.
+// The library's descriptors are moved to numbers from this one on, or from half of the soft limit on if that is lower.
+// The program needs those numbers least, since select() cannot use numbers from 1024 on. Much higher numbers would
+// enlarge the descriptor table of the process, which each fork copies.
 constexpr unsigned long kHighNumbers = 1024;
 
 std::atomic<const DescriptorGuard*> the_guard{nullptr};
@@ -28,7 +28,7 @@ std::atomic<DescriptorsExhausted> exhausted{nullptr};
 // Counting the open descriptors is expensive, so one count serves many calls. takings_left: how many more descriptors
 // may be taken before the next count; a count sets it to half of those that are free beyond the program's reserve.
 // lowest_then: the lowest free number at the last count. The program's own descriptors take the lowest numbers, so the
-// growth of the lowest free number since then is subtracted. If threads race, there is one count too many or too few,
+// growth of the lowest free number since then is subtracted. If threads race, a count is made too often or too late,
 // which does no harm.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
@@ -93,7 +93,7 @@ long count_listed(unsigned long limit) {
 long count_open(unsigned long limit) {
   if (const long listed = count_listed(limit); listed >= 0) return listed;
   if (errno == EMFILE || errno == ENFILE) return static_cast<long>(limit);
-  // Without /proc: tries each number below kMostAsked, since few programs use higher ones.
+  // Without /proc: tries each number below the limit, but none above kMostAsked, since few programs use higher ones.
   constexpr unsigned long kMostAsked = 4096;
   long count = 0;
   for (unsigned long number = 0; number < std::min(limit, kMostAsked); ++number)
@@ -126,7 +126,7 @@ DescriptorChange::DescriptorChange() : guard_(the_guard.load(std::memory_order_a
   if (guard_ != nullptr) guard_->begin_change();
 }
 
-// Ends the change before it reports a refusal, since writing the message may block.
+// The destructor calls end_change() before it reports that take() has failed, since writing the message may block.
 DescriptorChange::~DescriptorChange() {
   const int saved_errno = errno;
   if (guard_ != nullptr) guard_->end_change();

@@ -2,9 +2,9 @@
 // The library's own descriptors (sockets, epoll, eventfds, timers) in a process that belongs to the program.
 //
 // Some programs close all descriptors that they do not know, or open files under numbers of their choice (dup2). Such
-// programs must not close or replace the library's descriptors. So each descriptor of the library is moved to a high
-// number and reported to the DescriptorGuard, if the interposer has set one. Descriptors are a limited resource that
-// belongs to the program first, so take() fails if fewer than 16 would stay free below the soft limit.
+// programs must not close or replace the library's descriptors. So each descriptor that outlives a DescriptorChange is
+// moved to a high number, if one is free, and reported to the DescriptorGuard, if the interposer has set one.
+// Descriptors belong to the program first, so take() fails if fewer than 16 would stay free below the soft limit.
 //
 // Descriptors that verbs calls give to the program (the command descriptor, completion channels) do not pass through
 // these functions. All functions are thread-safe and take no lock of ours; the guard may block them briefly while the
@@ -23,7 +23,7 @@ struct DescriptorGuard {
   void (*protect)(int fd);
   void (*unprotect)(int fd);
   // Begin and end an interval in which this thread has unprotected descriptors open. Calls of the program that could
-  // close them wait until the interval ends. The pairs of one thread may be nested.
+  // close them wait for the end of the interval, though not for ever. The pairs of one thread may be nested.
   void (*begin_change)();
   void (*end_change)();
 };
@@ -39,12 +39,12 @@ class DescriptorChange {
   DescriptorChange(const DescriptorChange&) = delete;
   DescriptorChange& operator=(const DescriptorChange&) = delete;
 
-  // Moves and protects a close-on-exec descriptor that was made during this change; `fd` may be the -1 of a call that
-  // failed. Returns the descriptor's new number, or -1 with the errno of that call. If too few descriptors would be
-  // left to the program, closes `fd` and returns -1 with EMFILE. `purpose` is a string literal for messages, for
-  // example "a connection".
+  // Moves and protects a close-on-exec descriptor that was made during this change. Returns its new number. `fd` may be
+  // the -1 of a call that failed: then returns -1 with the errno of that call. If too few descriptors would be left to
+  // the program, closes `fd` and returns -1 with EMFILE. Returns -1 with EBADF if another thread has closed `fd`.
+  // `purpose` is a string literal for messages, for example "a connection".
   int take(int fd, const char* purpose);
-  // As take(), but never refuses: a descriptor that is open only briefly may be one of the last 16.
+  // As take(), but never refuses: for descriptors that are open only briefly, or that were open before this change.
   int guard(int fd) const;
   // Ends the protection of a descriptor that other code, such as fclose(), closes before this change ends.
   void leave(int fd) const;
@@ -53,7 +53,7 @@ class DescriptorChange {
 
  private:
   const DescriptorGuard* const guard_;
-  const char* refused_ = nullptr;  // `purpose` of a take() that failed; the destructor reports it
+  const char* refused_ = nullptr;  // `purpose` of a take() that failed; the destructor reports EMFILE and ENFILE
   int error_ = 0;
 };
 
@@ -91,7 +91,7 @@ class OwnedDescriptor {
 void set_descriptor_guard(const DescriptorGuard* guard);
 
 // Sets a function that is called when no descriptor was available for `purpose`. `limit` is the soft limit of the
-// process. `by_limit` is true if this limit was reached, false if the limit of the system was reached.
+// process. `by_limit` is true if too few numbers are free below this limit, false if the system has no more files.
 using DescriptorsExhausted = void (*)(const char* purpose, unsigned long limit, bool by_limit);
 void set_descriptors_exhausted(DescriptorsExhausted function);
 

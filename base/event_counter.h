@@ -12,8 +12,9 @@
 
 namespace uiw {
 
-// Adds 1 to the eventfd, which wakes a thread that waits for it. False if there is no such descriptor. May be called in
-// a signal handler that restores errno. Calls the kernel directly, since libc's write() is a cancellation point.
+// Adds 1 to the eventfd, which wakes a thread that waits for it. False if the write fails, since `fd` is no descriptor,
+// for example. May be called in a signal handler that restores errno. Calls the kernel directly, since libc's write()
+// is a cancellation point.
 inline bool add_event(int fd) {
   const std::uint64_t one = 1;
   long written;
@@ -23,9 +24,9 @@ inline bool add_event(int fd) {
   return written == sizeof one || errno == EAGAIN;  // EAGAIN: the counter is full, and thus not zero
 }
 
-// Polls one descriptor without waiting. Returns which of `events`, and which errors, it has now. Calls the kernel
-// directly: libc's poll() is a cancellation point, and the poll() of uiw's preload library may need locks that the
-// caller holds.
+// Polls one descriptor without waiting. Returns those of `events`, and those errors, that the descriptor has now. Calls
+// the kernel directly: libc's poll() is a cancellation point, and the poll() of uiw's preload library may need locks
+// that the caller holds.
 inline short events_of(int fd, short events) {
   pollfd asked{fd, events, 0};
   const timespec now{};

@@ -65,7 +65,8 @@ bool is_in_front(const struct sigaction& kernel) {
 
 bool is_handler(const struct sigaction& action) { return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN; }
 
-// The action that the kernel gets: our handler, with the stack and the mask of the program's action.
+// The action that the kernel gets: our handler, with the flags and the mask of the program's action. If the program has
+// no handler, our handler has flags of its own and an empty mask.
 struct sigaction in_front_of(const struct sigaction& program) {
   struct sigaction front = program;
   front.sa_sigaction = on_fault;
@@ -84,7 +85,7 @@ void set_default(int signal) {
   real.action(signal, &action, nullptr);
 }
 
-// Sends the signal to the calling thread once more, with the same siginfo.
+// Sends the signal to the calling thread once more, with the same siginfo if the kernel permits that.
 void send_again(int signal, siginfo_t* info) {
   const int saved_errno = errno;
   const pid_t process = getpid();
@@ -129,8 +130,8 @@ constinit Disposition dispositions[2];
 Disposition& disposition(int signal) { return dispositions[index_of(signal)]; }
 
 // The lock for changing dispositions. All signals are blocked while it is held; otherwise a handler could wait for the
-// thread that it has interrupted. The lock contains the process id of its holder. If the child of a fork finds the id
-// of its parent there, it takes the lock nevertheless.
+// thread that it has interrupted. The lock contains the process id of its holder. A process that finds another id there
+// than its own is the child of a fork, in which the holder does not exist, so it takes the lock nevertheless.
 class Writing {
  public:
   Writing() {
@@ -189,8 +190,8 @@ struct sigaction take_action(int signal) {
 void end_process(int signal, siginfo_t* info) {
   set_default(signal);
   // The default action ends the process at the next signal. An instruction that has faulted faults again when the
-  // handler returns. Any other signal is blocked and sent again: it arrives when the handler returns, which restores
-  // the mask.
+  // handler returns. A signal that was sent, or for which the kernel names no cause (SI_KERNEL), is blocked and sent
+  // again: it arrives when the handler returns, which restores the mask.
   if (!is_sent(*info) && info->si_code != SI_KERNEL) return;
   const sigset_t own = set_of(bit_of(signal));
   real.mask(SIG_BLOCK, &own, nullptr);
@@ -220,7 +221,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   // If the program's handler leaves by a jump, the signal stays blocked in the kernel. So the next guarded access
   // checks the mask again.
   t_faults.open = false;
-  // In the context the program's handler must find the mask that the program has set. It may change the mask there.
+  // The program's handler may read and change the mask in `context`, so that must be the mask that the program has set.
   sigset_t& mask = static_cast<ucontext_t*>(context)->uc_sigmask;
   const unsigned closed = faults_in(mask), blocked = t_faults.blocked;
   add_faults(mask, blocked);
@@ -279,7 +280,7 @@ int program_action(int signal, const struct sigaction* action, struct sigaction*
   } else {
     const Writing writing;
     result = real.action(signal, nullptr, &found);
-    if (result == 0 && !is_in_front(found)) {  // the kernel does not have our handler (any more)
+    if (result == 0 && !is_in_front(found)) {  // our handler is not the one that the kernel calls
       result = real.action(signal, action != nullptr ? &wanted : nullptr, &found);
     } else if (result == 0) {
       found = disposition(signal).read();
@@ -322,8 +323,8 @@ int program_mask(int how, const sigset_t* set, sigset_t* before) {
   sigset_t was_here;
   sigset_t* const was = before != nullptr ? before : &was_here;
   if (const int error = real.mask(how, &open, was); error != 0) return error;
-  // In this thread the kernel blocks either signal only while a handler runs. The signal must then stay blocked in the
-  // kernel until that handler returns.
+  // This thread has used the copy guard. So if the kernel blocks SIGSEGV or SIGBUS in it, a handler is running, or was
+  // left by a jump. The signal must then stay blocked in the kernel until that handler returns.
   const unsigned closed = faults_in(*was);
   unsigned now = t_faults.blocked;
   switch (how) {

@@ -2,8 +2,8 @@
 // Decides who gets SIGSEGV and SIGBUS: the copy guard (guarded_copy.h) gets the faults of its own accesses, the program
 // gets every other signal as if the library were not there.
 //
-// Once installed, our handler stays the one that the kernel calls. Under the interposer the program's later calls of
-// sigaction and pthread_sigmask come here:
+// Under the interposer our handler, once installed, stays the one that the kernel calls, since the program's later
+// calls of sigaction and pthread_sigmask come here:
 //
 //   * The handler that the program sets is recorded, and the program reads back this record.
 //   * In a thread that has used the guard, both signals stay unblocked in the kernel, since the kernel ends a process
@@ -14,7 +14,8 @@
 // touched.
 //
 // All functions may be called in signal handlers, and in the child of a vfork. Such a child shares the memory but has
-// signal dispositions of its own, so calls in it change the kernel's state and leave the records as they are.
+// signal dispositions of its own, so its calls of sigaction and pthread_sigmask change the kernel's state and leave the
+// records as they are.
 #pragma once
 
 #include <signal.h>
@@ -23,7 +24,7 @@
 
 namespace uiw {
 
-// The functions of libc that the interposer hides.
+// Functions of the interposer: two by which it calls the functions of libc that it hides, and borrowed().
 struct RealSignals {
   int (*action)(int signal, const struct sigaction* action, struct sigaction* before);  // sigaction()
   int (*mask)(int how, const sigset_t* set, sigset_t* before);                          // pthread_sigmask()
@@ -34,10 +35,12 @@ struct RealSignals {
 // before the handler is installed.
 void use_interposed_signals(const RealSignals& real);
 
-// Installs our handler. It calls `ours` first; true means that the fault is handled and the handler may return.
+// Installs our handler; later calls do nothing. The handler calls `ours` first. If `ours` returns true, the fault is
+// handled, and the handler returns. Otherwise the signal is the program's.
 void install_fault_handler(bool (*ours)(siginfo_t* info, void* context));
 
-// True for a signal that was sent, by kill() for example, and not raised by an instruction that would fault again.
+// True for a signal that was sent, by kill() for example, or that reports a fault asynchronously. Not true for one that
+// an instruction has raised, or for which the kernel names no cause (SI_KERNEL).
 bool is_sent(const siginfo_t& info);
 
 // Sets the kernel's signal mask. For processors on which our handler leaves by a jump and does not return.
@@ -54,8 +57,9 @@ int program_mask(int how, const sigset_t* set, sigset_t* before);
 // Adds the signals that are kept pending here to the result of sigpending().
 void add_pending_faults(sigset_t* pending);
 
-// To be called before and after a thread is created: in between, the signals that the program wants blocked are blocked
-// in the kernel too, so that the new thread inherits them. The result of the first call is passed to the second.
+// To be called before and after a thread is created. In between, those of SIGSEGV and SIGBUS that the program wants
+// blocked are blocked in the kernel too, so that the new thread inherits this mask. The result of close_faults() is
+// passed to reopen_faults().
 unsigned close_faults();
 void reopen_faults(unsigned closed);
 
@@ -64,8 +68,8 @@ void reopen_faults(unsigned closed);
 namespace detail {
 // The state of one thread. In a set of signals bit 0 stands for SIGSEGV and bit 1 for SIGBUS.
 struct ThreadFaults {
-  bool open;                 // both signals are known to be unblocked in the kernel
-  bool adopted;              // the thread has used the guard: the program's mask may differ from the kernel's
+  bool open;                 // open_faults() has run, and no handler of the program has run since
+  bool adopted;              // interposer: the thread has used the guard; the program's mask may not be the kernel's
   std::uint8_t blocked;      // blocked by the program, unblocked in the kernel
   std::uint8_t pending;      // signals that were sent while `blocked`
   int process;               // the process that has got the pending signals: the child of a fork does not inherit them
@@ -76,8 +80,9 @@ extern __thread ThreadFaults t_faults __attribute__((tls_model("initial-exec")))
 void open_faults();
 }  // namespace detail
 
-// To be called before an access that may fault: makes sure that the kernel does not block SIGSEGV and SIGBUS in this
-// thread. Makes a system call or two at the first call in a thread and after a handler of the program has run.
+// To be called before an access that may fault. Under the interposer, makes sure that the kernel does not block SIGSEGV
+// and SIGBUS in this thread: at the first call in a thread, and at the first one after a handler of the program has
+// run, it makes a system call or two. Otherwise makes no system call.
 inline void keep_faults_open() {
   if (__builtin_expect(!detail::t_faults.open, 0)) detail::open_faults();
 }

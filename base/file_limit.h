@@ -13,13 +13,15 @@
 
 namespace uiw {
 
-// Whether a file may have this size. If not, callers act as after EFBIG.
+// Whether RLIMIT_FSIZE allows a file of this size, in octets. If not, callers act as if a system call that makes the
+// file grow had failed with EFBIG.
 inline bool file_may_have(std::uint64_t size) {
   rlimit limit{};
   return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || size <= limit.rlim_cur;  // RLIM_INFINITY is the greatest number
 }
 
-// Whether `size` octets may be written to an open file, at its current offset or at its end, whichever is later.
+// Whether `size` octets may be written to an open file, at its current offset or at its end, whichever is later. Always
+// true for pipes, terminals and other descriptors that are no regular files.
 inline bool may_write(int fd, std::size_t size) {
   struct stat status;
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Grace periods: how to destroy an object safely that other threads look up without a lock.
+// Grace periods: how to safely destroy an object that other threads look up without a lock.
 //
 // A reader looks up and uses such an object inside a ReadSection. The thread that destroys an object first makes sure
 // that no look-up finds the object any more. Then it calls wait_for_readers(), which returns when all sections that

@@ -59,7 +59,8 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
   align<std::uint32_t>(to, from, size);
 #if defined(__SSE2__)
   align<std::uint64_t>(to, from, size);
-  // Most octets go in aligned 16-octet stores, four in each iteration. The narrower stores below copy the last octets.
+  // In a long copy most octets go in aligned 16-octet stores, four in each iteration. The narrower stores below copy
+  // the last octets, 64 at most.
   while (size > 64) {
     const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16));
@@ -83,8 +84,8 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
 }
 
 // A guarded access in progress on this thread: which memory it accesses, and where execution continues after a fault. A
-// signal handler of the program may interrupt the access. It may fault at other memory, so covers() checks the address;
-// or it may begin another guarded access, so guards are nested.
+// signal handler of the program may interrupt the access. That handler may fault at other memory, so covers() checks
+// the address; or that handler may begin another guarded access, so guards are nested.
 class Guard {
  public:
   Guard(const void* a, std::size_t a_size, const void* b, std::size_t b_size);
@@ -92,7 +93,7 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  // From here on a fault continues at `resume`.
+  // From here on, if this thread faults at the guarded memory, its execution continues at `resume`.
   void begin();
   bool covers(const siginfo_t& info) const { return a_.covers(info) || b_.covers(info); }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Copies to and from the program's registered memory. If the program has unmapped the memory meanwhile, the copy fails
-// and the program does not crash. guarded_call() gives the same protection to other accesses.
+// Copies to and from memory that may be inaccessible, above all the program's registered memory. If the program has
+// unmapped that meanwhile, the copy fails and the program does not crash. guarded_call() protects other accesses so.
 //
 // What guarded_copy() writes becomes visible in ascending order, the last octet last, and naturally aligned 8-octet
 // words become visible as a whole: programs spin on the last octet of an RDMA Write, or on a flag word.
 // guarded_copy_unordered() promises no order: it uses memcpy of libc, which may store the last octets first. It is for
-// memory that nobody reads yet. Where another processor has read the memory before (the ring of a shared-memory
-// stream), it is four times as fast, since memcpy stores whole cache lines without fetching them first.
+// memory that nobody may read before the copy is complete. If another processor has read the memory before (the ring of
+// a shared-memory stream), it is four times as fast, since memcpy stores whole cache lines without fetching them first.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // An object that lives until the process ends, in static memory.
 //
-// The locks and tables of the process are created while the library is loaded (provider/verbs/fork.h). A failed
-// allocation could not be reported then, and an exception would end the program, so they are in static memory. They are
-// never destroyed, since threads and destructors of the program may use them while the process exits.
+// Locks and tables of the process are created while the library is loaded (provider/verbs/fork.h), or at their first
+// use. While it is loaded, a failed allocation could not be reported, and an exception would end the program, so these
+// objects are in static memory. They are never destroyed, since the program may use them while the process exits.
 #pragma once
 
 #include <cstddef>

@@ -21,8 +21,9 @@
 #define UIW_REQUIRES(...) UIW_LOCK_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define UIW_EXCLUDES(...) UIW_LOCK_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 
-// For a function that takes locks and returns with them held (ACQUIRE), or releases them (RELEASE). Without arguments,
-// at a member of a class that is a lock or a guard, it means the object's own lock.
+// For a function that takes locks and returns with them held (ACQUIRE; TRY_ACQUIRE: only if its result is the first
+// argument), or releases them (RELEASE). If no lock is named, at a member of a class that is a lock or a guard, the
+// object's own lock is meant.
 #define UIW_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define UIW_TRY_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define UIW_RELEASE(...) UIW_LOCK_ATTRIBUTE(release_capability(__VA_ARGS__))

@@ -16,7 +16,7 @@ bool Mutex::try_slowly(unsigned found) {
 
 // Keeps errno, since callers often return the error that errno contains.
 //
-// A thread that has waited cannot know whether others still wait, so it marks the mutex as awaited.
+// This thread cannot know whether other threads wait too, so it marks the mutex as awaited when it takes the mutex.
 void Mutex::lock_slowly() {
   if (try_slowly(state_.load(std::memory_order_relaxed))) return;
   const unsigned awaited = free() | kTaken | kAwaited;

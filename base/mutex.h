@@ -28,8 +28,8 @@ inline void count_fork() { detail::forks.fetch_add(1); }
 // The other thread does not exist in the child, so nobody would release the mutex there. So the state of a mutex
 // includes the fork generation of the process that has last changed it. In a process of a later generation the mutex
 // counts as free, although the data that it guards may be inconsistent. Tables that a child goes on using are therefore
-// locked before a fork and unlocked after it (provider/verbs/fork.cc); this class is for objects that belong to the
-// parent and that a child can at most destroy.
+// locked before a fork and unlocked after it (provider/verbs/fork.cc). Most other objects belong to the parent, and the
+// child can at most destroy them; for the rest, left_taken() says whether the data may be inconsistent.
 //
 // Each message takes about ten mutexes, nearly always uncontended, so lock() and unlock() are inline.
 class UIW_CAPABILITY("mutex") Mutex {

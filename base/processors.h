@@ -24,8 +24,9 @@ inline unsigned usable_processors() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
 }
 
-// Lets the calling thread, a new one of the library, run on all usable processors. It has inherited the affinity of its
-// creator, a thread that the program may have pinned. If the system refuses, the affinity stays as it is.
+// Lets the calling thread, a new one of the library, run on all usable processors. The thread has inherited the
+// affinity of its creator, which the program may have pinned. If the system refuses, or the processors are unknown, the
+// affinity stays as it is.
 inline void use_all_processors() {
   if (const cpu_set_t* const set = detail::starting_processors.load()) sched_setaffinity(0, sizeof *set, set);
 }

@@ -30,7 +30,8 @@ bool fill_random(void* to, std::size_t size) {
 std::uint64_t secret_number() {
   std::uint64_t number = 0;
   if (fill_random(&number, sizeof number)) return number;
-  // libc takes its stack canary and pointer guard from the octets of AT_RANDOM, so they are mixed before use.
+  // libc takes its stack canary and pointer guard from the octets of AT_RANDOM, so these octets are mixed before use,
+  // and a number that becomes known does not reveal them.
   std::array<std::uint64_t, 2> given{};
   if (const auto* octets = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)); octets != nullptr) {
     std::memcpy(given.data(), octets, sizeof given);

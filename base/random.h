@@ -7,8 +7,8 @@
 
 namespace uiw {
 
-// Writes up to 256 random octets. False if the kernel gives none now, for example if a filter of system calls (seccomp)
-// refuses getrandom(2) and /dev/urandom cannot be opened.
+// Writes `size` random octets; `size` is at most 256. False if the kernel does not give them now, for example if a
+// filter of system calls (seccomp) refuses getrandom(2) and /dev/urandom cannot be opened.
 bool fill_random(void* to, std::size_t size);
 
 // A number that others cannot guess. If fill_random() fails, the number is derived from the 16 random octets that the

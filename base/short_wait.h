@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Backoff for a thread that polls until another thread finishes something short, or until the system has memory. The
-// first calls of turn() return at once, the next ones yield, and all later ones sleep. If a thread with a real-time
-// policy only yielded, it could for ever keep the thread for which it waits, of lower priority, off the processor.
+// first calls of turn() return at once, the next ones yield, and all later ones sleep. Yielding alone is not enough: a
+// thread with a real-time policy would never let a thread of lower priority run, which may be the one it waits for.
 #pragma once
 
 #include <sched.h>

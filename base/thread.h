@@ -15,14 +15,15 @@
 namespace uiw {
 
 // `name` has at most 15 characters. Signals for faults of the thread itself are not blocked, since the copy guard
-// (guarded_copy.h) needs them. False if the system allows no more threads.
+// (guarded_copy.h) needs them. False if the system allows no more threads or has no memory.
 inline bool start_service_thread(std::thread& thread, const char* name, std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   bool started = true;
   try {
-    // The new thread unblocks the signals for faults: in the calling thread, a pending signal must stay blocked.
+    // The new thread unblocks the signals for faults itself. If the calling thread unblocked them before, a signal that
+    // is pending for the calling thread would arrive.
     thread = std::thread([body = std::move(body)] {
       sigset_t faults;
       sigemptyset(&faults);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory windows: STags that a stream binds to a part of a region and invalidates again, by work requests (Verbs draft
-// sections 7.8 and 7.10).
+// Memory windows: STags that work requests bind to a part of a region. A work request, or the peer's Send with
+// Invalidate, ends such a binding again (Verbs draft sections 7.8 and 7.10).
 #include "base/mutex.h"
 #include "base/short_wait.h"
 #include "ddp/stag_table.h"
@@ -15,8 +15,8 @@ constexpr std::uint32_t index_of(Stag stag) { return static_cast<std::uint32_t>(
 
 }  // namespace
 
-// Ends the binding, if there is one, and waits for accesses through it that are in progress; each of them lasts no
-// longer than the copy of one segment.
+// Ends the binding of the window, if there is one, and waits until no access through it is in progress; each access
+// lasts no longer than the copy of one segment.
 void StagTable::unbind(Slot& window, const void* domain) {
   if (window.word.load(std::memory_order_relaxed) == 0) return;
   window.word.store(0, std::memory_order_seq_cst);
@@ -26,7 +26,7 @@ void StagTable::unbind(Slot& window, const void* domain) {
   window.regions[0].domain = domain;
 }
 
-// The checks of Verbs draft section 7.10.6.1, in the order of its table.
+// Makes the checks of Verbs draft section 7.10.6.1, in the order of its table, then binds the window.
 WindowError StagTable::bind(const Binding& binding, const void* domain, const void* stream) {
   const LockGuard lock(mutex_);
   Slot* window = slot(binding.window);

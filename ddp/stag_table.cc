@@ -91,7 +91,7 @@ std::optional<std::uint32_t> StagTable::take_slot(Use use) {
   return dense;
 }
 
-// The key is new each time, so that a stale STag does not find the next region of its slot.
+// The key differs from the last key of the slot, so that the slot's last STag does not find the slot's next region.
 std::uint32_t StagTable::new_stag(std::uint32_t dense) {
   Slot& slot = slot_at(dense);
   slot.key = static_cast<std::uint8_t>(slot.key + 1 + mix(random_) % 255);
@@ -176,9 +176,9 @@ std::uint64_t StagTable::word_of(const Slot* slot) const {
   return slot == nullptr ? 0 : slot->word.load(std::memory_order_seq_cst);
 }
 
-// This function first raises the count, then reads the word again. The end of a binding first clears the word, then
-// reads the count. So this function sees the cleared word and refuses the access, or the end of the binding sees the
-// count and waits.
+// This function first raises the count of accesses (`holders`), then reads the word again. unbind() first clears the
+// word, then reads the count. So either this function sees the cleared word and refuses the access, or unbind() sees
+// the count and waits.
 Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
                             std::uint64_t length, std::uint32_t rights, const void* stream) const {
   window.holders.fetch_add(1, std::memory_order_seq_cst);

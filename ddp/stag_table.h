@@ -3,17 +3,18 @@
 // section 7.2; Verbs draft section 7). Memory windows are in memory_window.cc.
 //
 // An STag is an index of 24 bits and a key of 8 bits. A secret permutation makes the index and a secret generator makes
-// the key, so that a peer cannot guess an STag that it has not received. The key of a window is chosen by the program
-// at each bind (Verbs draft section 7.2).
+// the key, so that a peer cannot guess an STag that it has not received. When a window is bound, its key is replaced:
+// by the program (Verbs draft section 7.2), or for windows of type 1 by next_key().
 //
-// Threads: find() and hold() take no lock, and any number of threads may call them at any time. All functions that
-// change the table take its lock.
+// Threads: find(), hold() and registered() take no lock, and any number of threads may call them at any time. All
+// functions that change the table take its lock; for forget_holders() the caller holds it.
 //
 // Lifetime of memory: find() may return a region that another thread is just retiring or replacing. So after retire()
 // or replace() the caller waits until every such find() and its access are over (a grace period, see
-// base/grace_period.h) before the program may use the memory otherwise, and before recycle() or replace() is called for
-// this STag again. Windows are bound and invalidated by work requests, which cannot wait for a grace period. So each
-// access through a window is counted while its Hold lives, and the end of a binding waits until the count is zero.
+// base/grace_period.h) before the program may use the memory otherwise, and before the caller calls recycle() or
+// another replace() for this STag. Windows are bound and invalidated by work requests, which cannot wait for a grace
+// period. So each access through a window is counted while its Hold lives, and the end of a binding waits until the
+// count is zero.
 //
 // Posted work names its memory by STag and tagged offset. Each use is checked again, since the STag may name other
 // memory by then. So each registration, and each change of the translation, has a number (Registration); posted work
@@ -53,15 +54,15 @@ enum Right : std::uint32_t {
 struct Region {
   std::byte* memory = nullptr;
   std::uint64_t base = 0;
-  std::uint64_t length = 0;  // base + length does not wrap; add() checks
+  std::uint64_t length = 0;  // base + length does not wrap; add() and replace() check
   std::uint32_t rights = kLocalRead;
   const void* domain = nullptr;  // the protection domain; for a bound window of type 2 the stream
 };
 
 enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_associated, rights };
 
-// The number of one registration or translation of an STag; `none` matches no region. The number has 29 bits, so it
-// repeats only after 2^29 registrations of one slot.
+// The number of one registration or translation of an STag; `none` matches no region. The number has 29 bits and is not
+// 0, so it repeats only after 2^29 - 1 registrations of one slot.
 enum class Registration : std::uint32_t { none = 0 };
 
 // What an STag named when it was looked up: its slot in the table, and the registration at that time.
@@ -71,7 +72,7 @@ struct Registered {
 };
 
 struct Access {
-  std::byte* memory;  // the first octet of the access, valid until the region is retired; or `discarded`
+  std::byte* memory;  // the first octet of the access, or `discarded`; null with an error
   AccessError error;
 };
 
@@ -79,8 +80,8 @@ struct Access {
 inline std::byte discarded_octet;
 inline std::byte* const discarded = &discarded_octet;
 
-// An access in progress. Its memory may be used while this object lives, also if the STag names a window; the memory of
-// a region may be used only in the ReadSection of the look-up.
+// An access in progress. If the STag names a window, the memory may be used while this object lives. If it names a
+// region, the memory may be used until the end of the ReadSection (base/grace_period.h) in which it was looked up.
 class Hold {
  public:
   Hold() = default;
@@ -96,7 +97,7 @@ class Hold {
   }
   std::byte* memory() const { return access_.memory; }
   AccessError error() const { return access_.error; }
-  // True if the access goes through a window. After this object has been destroyed, nothing may refer to the memory.
+  // True if the access goes through a window. Then nothing may refer to the memory once this object is destroyed.
   bool counted() const { return holders_ != nullptr; }
 
  private:
@@ -124,14 +125,14 @@ struct Binding {
 enum class WindowError : std::uint8_t {
   none,
   deallocated,     // no region or window has this STag
-  no_window,       // the STag names a region, or a window of the other type
+  no_window,       // the STag names a region, or a window of a type that does not allow the request
   no_region,       // the region's STag names no region in the Valid state
-  not_invalid,     // the window is bound
+  not_invalid,     // the window is of type 2 and is bound already
   not_associated,  // wrong protection domain, or another stream has bound the window
   not_bindable,    // the region does not have kBindWindows
   zero_based,      // the region has kZeroBased
   rights,          // a window with kRemoteWrite or kRemoteAtomic needs a region with kLocalWrite (figure 20)
-  bounds,          // the window exceeds the region
+  bounds,          // the window exceeds the region, or a window of type 2 would have length 0
   windows_bound,   // the region has windows bound to it
 };
 
@@ -150,18 +151,18 @@ class StagTable {
   // memory must remain live until the STag is retired and a grace period has passed.
   std::optional<Stag> add(const Region& region);
 
-  // From here on find() refuses this STag (invalid_stag). False if there is no such STag, or windows are bound to the
-  // region.
+  // From here on find() refuses this STag (invalid_stag). False, without effect, if no region has this STag, or windows
+  // are bound to the region.
   bool retire(Stag stag);
   // To be called after retire() and a grace period: the slot may be used again.
   void recycle(Stag stag);
   // Replaces the region of an STag in one step. `moves`: the translation changes, and posted work that names the STag
-  // fails. A find() in progress may still return the old region. False, without effect, if there is no such STag,
-  // windows are bound to it, or base + length wraps.
+  // fails. A find() in progress may still return the old region. False, without effect, if no region has this STag,
+  // windows are bound to the region, or base + length wraps.
   bool replace(Stag stag, const Region& region, bool moves);
 
-  // The slot number of an STag, used or not. It never changes, and computing it takes longer than the rest of a
-  // look-up, so KnownSlot keeps it.
+  // The number of the slot that an STag belongs to, whether or not the STag exists. The number never changes, and
+  // computing it takes longer than the rest of a look-up, so KnownSlot keeps it.
   std::uint32_t slot_number(Stag stag) const { return gather(static_cast<std::uint32_t>(stag) >> 8); }
 
   // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`. `stream` identifies the
@@ -197,8 +198,8 @@ class StagTable {
   // An STag with a new key for the next bind of a window of type 1. A peer that knows the last key cannot compute the
   // new one.
   Stag next_key(Stag window);
-  // Called for work requests of a stream. When bind() or invalidate() returns, no access through an earlier binding is
-  // in progress.
+  // Called for work requests of a stream; invalidate() also for the peer's Send with Invalidate. When one of the two
+  // has succeeded, no access through an earlier binding of the window is in progress.
   WindowError bind(const Binding& binding, const void* domain, const void* stream);
   WindowError invalidate(Stag stag, const void* domain, const void* stream);
   // Ends all bindings of type 2 of a stream that ends.
@@ -225,7 +226,8 @@ class StagTable {
   struct Slot {
     std::atomic<std::uint64_t> word{0};
     mutable std::atomic<std::uint32_t> holders{0};  // window: accesses in progress
-    // All other members change only under the lock. An entry of `regions` changes only while `word` does not select it.
+    // All members except `holders` change only with the lock held. An entry of `regions` changes only while `word` is 0
+    // or selects the other entry.
     std::uint32_t link = 0;  // region: how many windows are bound to it; bound window: the slot number of its region
     std::array<Region, 2> regions;    // a window uses only the first one
     std::uint32_t registrations = 0;  // the number of the last registration
@@ -236,7 +238,7 @@ class StagTable {
     Region& region() { return regions[(word.load(std::memory_order_relaxed) & kSecond) != 0 ? 1 : 0]; }
   };
 
-  // What the word of a slot has in the bits of kName while the slot holds a valid region, or window, with this STag.
+  // What the word of a slot has in the bits of kName while the slot has a valid region, or bound window, of this STag.
   static constexpr std::uint64_t name_of_region(Stag stag) { return kValid | static_cast<std::uint32_t>(stag); }
   static constexpr std::uint64_t name_of_window(Stag stag) { return kWindow | name_of_region(stag); }
   static constexpr std::uint32_t registration_in(std::uint64_t word) {
@@ -284,8 +286,8 @@ class KnownSlot {
   std::uint32_t slot_ = ~std::uint32_t{0};  // STag 0 does not exist: a number beyond the table
 };
 
-// Accesses registered memory for a stream or a poster of work requests, with the rights of its protection domain. A
-// value; the table must remain live.
+// Accesses registered memory for a stream, or for a thread that posts work requests, in one protection domain. This is
+// a value that refers to the table, so the table must live longer.
 class Accessor {
  public:
   // `domain` and `stream` are opaque. `stream` owns the windows of type 2 that are bound through this object.

@@ -59,7 +59,7 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
     // libibverbs expects a character device; every container has this one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
     if (fd < 0) {
-      DescriptorChange().take(fd, "a device");  // reports it if descriptors have run out
+      DescriptorChange().take(fd, "a device");  // reports the error if descriptors have run out
       return -errno;
     }
     static std::atomic<std::uint64_t> opened{0};
@@ -126,7 +126,7 @@ void abi_child_waits() {
 }
 
 // Whether a read that a signal handler has interrupted is restarted. Which handler has run is unknown, so the read is
-// restarted only if all handlers have SA_RESTART.
+// restarted only if all handlers, except those for SIGSEGV and SIGBUS, have SA_RESTART.
 bool handlers_restart() {
   for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     struct sigaction action {};

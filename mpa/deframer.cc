@@ -53,7 +53,7 @@ Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
   return kept_size_ == kept_total_ ? take_kept(sink) : Result::more;
 }
 
-// For a complete FPDU: checks its CRC, and checks and removes its markers.
+// For a complete FPDU in kept_: checks its CRC, and checks and removes its markers, if the stream has these.
 Deframer::Result Deframer::check_kept() {
   if (crc_ && !crc_matches(kept_.get(), kept_total_)) return Result::bad_crc;
   if (kind_ == Kind::marked) {
@@ -79,8 +79,8 @@ Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   return Result::more;
 }
 
-// Adds octets of the input to the FPDU in kept_. True once that FPDU is complete; if the sink has paused at its end, it
-// is complete already. False if the input ends before.
+// Adds octets of the input to the FPDU in kept_. True once that FPDU is complete; if the sink has paused when it got
+// this FPDU, the FPDU is complete already. False if the input ends before.
 bool Deframer::gather_kept(Octets bytes, std::size_t& done) {
   if (kept_total_ == 0) {
     const std::size_t head = (kind_ == Kind::marked ? length_offset(position_) : 0) + kFpduLengthSize;

@@ -4,13 +4,13 @@
 //
 // The caller passes in what TCP has delivered, in any segmentation. With CRC or markers, the sink gets each ULPDU as a
 // whole, after the FPDU's CRC and markers have been checked. Without both, the sink gets each ULPDU in parts as they
-// arrive, so that nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the
-// DDP and RDMAP headers.
+// arrive, so that no payload needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence all DDP
+// and RDMAP headers that the ULPDU has.
 //
-// The sink is used only during receive() and filled(); the octets that it gets are valid only during the call of the
-// sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC or markers one buffer for an FPDU that has
-// arrived in part. If this buffer cannot be allocated, the result is no_memory and the stream is lost; nothing is
-// thrown.
+// The sink is used only during receive(), wanted() and filled(); the octets that it gets are valid only during the call
+// of the sink. Not thread-safe; no I/O. Memory: a buffer for headers; with CRC one buffer for an FPDU that has arrived
+// in part; with markers one buffer for each FPDU until the sink has taken it. If this buffer cannot be allocated, the
+// result is no_memory and the stream is lost; nothing is thrown.
 #pragma once
 
 #include <array>
@@ -67,11 +67,11 @@ class Deframer {
     plain,
     marked,  // the stream has markers, as start-up has negotiated
     // The octets that are passed in are in memory that the peer may change or take away at any time. Then the sink gets
-    // a copy of the first octets of a ULPDU, at least kHeadSize, and the others in place. Only without CRCs.
+    // a copy of the first octets of a ULPDU, at least min(ULPDU, kHeadSize), and the others in place. Not with CRCs.
     shared,
   };
 
-  // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated.
+  // Called once, before the first octets. `crc`: whether the stream carries CRCs, as start-up has negotiated.
   void start(bool crc, Kind kind = Kind::plain) { crc_ = crc, kind_ = kind; }
 
   // Takes octets that have arrived. Outcome::consumed is the number of octets that need not be passed in again.
@@ -84,7 +84,7 @@ class Deframer {
   MutableOctets wanted(UlpduSink& sink);
   Result filled(std::size_t octets, UlpduSink& sink);
 
-  // The number of octets in all FPDUs so far whose whole ULPDU the sink has taken.
+  // The number of octets in all FPDUs so far that have arrived as a whole and whose ULPDU the sink has taken.
   std::uint64_t taken() const { return taken_; }
 
  private:

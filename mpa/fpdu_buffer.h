@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so no connection keeps a
-// buffer. A thread that sends and receives for connections keeps some spare ones; otherwise each FPDU that is received
-// or sent in parts would allocate one.
+// Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so a connection has a buffer
+// only then. A thread that sends and receives for connections keeps two spare buffers; otherwise each FPDU that is
+// received or sent in parts might allocate one.
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,9 @@ class FpduRemainder {
     capacity_ = 0;
   }
 
-  // Returns room for `size` octets, at most kFpduBufferSize; the caller fills the room and then calls keep(). If memory
-  // has to be allocated, it gets at least `wanted` octets, so that later remainders fit. Null if there is no memory.
+  // Returns room for `size` octets; the caller fills the room and then calls keep(). If memory has to be allocated, it
+  // has at least `wanted` octets, so that later remainders fit. Neither argument is greater than kFpduBufferSize. Null
+  // if there is no memory.
   std::byte* provide(std::size_t size, std::size_t wanted) {
     if (capacity_ < size) {
       const bool small = std::max(size, wanted) <= kMostKept;

@@ -3,11 +3,11 @@
 // section 4.1, markers section 4.3, CRC section 4.4).
 //
 // A Batch collects whole FPDUs. Headers, trailers and small payload are copied into the batch's own memory, so that
-// many small FPDUs become one iovec. With CRC off, large payload is sent from the program's memory without a copy; this
-// memory must remain live and registered until the batch is sent or cleared. With CRC on or markers, all payload
-// is copied first, and the CRC is computed over the copy: it covers exactly the octets that are sent, even if the
-// program changes the source meanwhile. A batch belongs to the thread that sends, not to a stream. Not thread-safe; no
-// I/O.
+// many small FPDUs become one iovec. Without CRC and markers, payload of kCopyBelow octets or more is sent from the
+// program's memory without a copy; this memory must remain live and registered until the batch is sent or cleared. With
+// CRC or markers, all payload is copied first, and the CRC is computed over the copy: it covers exactly the octets that
+// are sent, even if the program changes the source meanwhile. A batch belongs to the thread that sends, not to a
+// stream. Not thread-safe; no I/O.
 #pragma once
 
 #include <sys/uio.h>
@@ -43,7 +43,7 @@ class Batch {
   bool empty() const { return bytes_ == 0; }
   std::size_t bytes() const { return bytes_; }
   std::size_t fpdus() const { return fpdus_; }
-  // Octets on the wire of the i-th FPDU.
+  // Octets on the wire of the i-th FPDU; of an FPDU that an earlier sendmsg has sent in part, those that remain.
   std::size_t fpdu_bytes(std::size_t i) const { return fpdu_bytes_[i]; }
   std::span<iovec> vectors() { return {iov_.data(), iov_count_}; }
 

@@ -35,8 +35,8 @@ constexpr std::size_t marked_size(std::size_t position, std::size_t size) {
 // compared.
 static_assert(marked_size(0, fpdu_size(kMaxMulpdu)) <= 0x10000);
 
-// The largest ULPDU whose FPDU fits the effective maximum segment size wherever the markers stand in it (RFC 5044
-// section 4.5).
+// The largest ULPDU whose FPDU fits the effective maximum segment size wherever the markers stand in the FPDU (RFC 5044
+// section 4.5), but at least kMinMulpdu and at most kMaxMulpdu.
 constexpr std::size_t marked_mulpdu(std::size_t emss) {
   const std::size_t markers = kMarkerSize * ((emss + kMarkerSpacing - 1) / kMarkerSpacing);
   return mulpdu(emss - std::min(emss, markers));

@@ -54,8 +54,8 @@ inline void encode(const StartupHeader& header, std::byte* to) {
   store_be<std::uint16_t>(to + 18, header.pd_length);
 }
 
-// Returns no value for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. Reserved
-// flags are ignored (RFC 5044 section 7.1.1).
+// Returns no value for fewer than 20 octets, a wrong key, a revision other than 1 and 2, or more than 512 octets of
+// private data. Reserved flags other than kLongFpdusFlag are ignored (RFC 5044 section 7.1.1).
 inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   if (from.size() < kStartupHeaderSize) return std::nullopt;
   StartupHeader header;
@@ -130,7 +130,8 @@ constexpr std::size_t pad_size(std::size_t ulpdu) { return (4 - (kFpduLengthSize
 // Octets on the wire of an FPDU without markers.
 constexpr std::size_t fpdu_size(std::size_t ulpdu) { return kFpduLengthSize + ulpdu + pad_size(ulpdu) + kCrcSize; }
 
-// The largest ULPDU whose FPDU fits the effective maximum segment size (RFC 5044 section 4.5).
+// The largest ULPDU whose FPDU fits the effective maximum segment size (RFC 5044 section 4.5), but at least kMinMulpdu
+// and at most kMaxMulpdu.
 constexpr std::size_t mulpdu(std::size_t emss) {
   return emss < kMinMulpdu + 8 ? kMinMulpdu : std::min(emss - (6 + emss % 4), kMaxMulpdu);
 }

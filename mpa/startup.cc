@@ -24,11 +24,12 @@ std::vector<std::byte> frame(StartupHeader header, const EnhancedHeader* enhance
   return octets;
 }
 
-// An RDMA Read as ready-to-receive message counts as outstanding like any other, so it needs an ORD of at least 1.
+// An RDMA Read that is the ready-to-receive message counts against ORD like any other RDMA Read, so it needs an ORD of
+// at least 1.
 bool offers_read_as_rtr(const Proposal& own) { return own.read_as_rtr && own.ord > 0; }
 
-// What is known of the peer's kind after start-up. An RDMA Write or Read as ready-to-receive message can say that the
-// sender is uiw (rdmap::kHello); an empty FPDU cannot, so the peer then counts as `other`.
+// What is known of the peer's kind after start-up. An RDMA Write or Read as ready-to-receive message can say that its
+// sender is uiw (rdmap::kHello). An empty FPDU cannot, so with that, and without such a message, the peer is `other`.
 PeerKind peer_after(ReadyToReceive rtr) {
   return rtr == ReadyToReceive::write || rtr == ReadyToReceive::read ? PeerKind::not_known : PeerKind::other;
 }

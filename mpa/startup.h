@@ -23,29 +23,30 @@ struct Proposal {
   unsigned revision = 2;
   unsigned ird = 0;
   unsigned ord = 0;
-  std::vector<std::byte> private_data;  // the consumer's (the program's)
+  std::vector<std::byte> private_data;  // behind the enhanced header: the program's, and what uiw itself adds
   bool markers = false;                 // this side wants markers in what it receives (RFC 5044 section 4.3)
   // Whether this side can send and answer an RDMA Read as ready-to-receive message, as far as its ORD and IRD allow.
   bool read_as_rtr = true;
 };
 
-// Whether the peer is uiw, too: uiw has extensions of iWARP that it uses only towards another uiw. The start-up frames
-// cannot say this, since all their unused bits are reserved; the first messages do (rdmap::kHello).
+// Whether the peer is uiw, too: uiw has extensions of iWARP that it uses only towards another uiw. The headers of the
+// start-up frames cannot say whether their sender is uiw, since all their unused bits are reserved. So, unless the peer
+// of a connection can only be uiw, the first messages say it (rdmap::kHello).
 enum class PeerKind : std::uint8_t { other, not_known, uiw };
 
 // What the two ends have negotiated by their frames.
 struct Agreement {
   bool crc = true;
   unsigned revision = 2;
-  unsigned ird = 0;  // RDMA Reads of the peer that this side must accept at a time
-  unsigned ord = 0;  // RDMA Reads that this side may have outstanding
-  // Initiator: which message to send first. Responder: which message to wait for before it sends. In any case the
-  // responder must not send before the first FPDU of the initiator has arrived (RFC 5044 section 7.1.2); with `none`,
-  // that may be any FPDU.
+  unsigned ird = 0;  // RDMA Reads and atomic operations of the peer that this side must accept at a time
+  unsigned ord = 0;  // RDMA Reads and atomic operations that this side may have outstanding
+  // Initiator: which message to send first. Responder: which message to expect first. The responder must not send
+  // before the initiator's first FPDU has arrived (RFC 5044 section 7.1.2), but it does not insist that this FPDU is
+  // the expected one.
   ReadyToReceive rtr = ReadyToReceive::none;
   PeerKind peer = PeerKind::other;
-  // The peer has asked to be sent FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD NOT
-  // send them, a receiver has to take them). uiw takes them from every peer, and asks for none.
+  // The peer's request has asked for FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD
+  // NOT send them, a receiver has to take them). uiw takes them from every peer, and no request of uiw asks for them.
   bool long_fpdus = false;
   bool marks = false;   // this side puts markers into what it sends
   bool marked = false;  // what this side receives has markers
@@ -66,7 +67,7 @@ struct PeerSaid {
 
 enum class StartupError {
   none,
-  invalid_frame,   // wrong key, kind, length or enhanced header: close without a report to the consumer
+  invalid_frame,   // wrong kind, revision, length or enhanced header: close without a message to the peer
   revision,        // the peer rejected revision 2: call again with revision 1
   rejected,        // the peer's consumer has rejected the connection
   too_many_reads,  // the responder's ORD exceeds our IRD: Terminate LLP/MPA/0x06 (RFC 6581 section 8)
@@ -85,7 +86,7 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
                                    Agreement& agreement);
 std::vector<std::byte> reject_frame(const StartupHeader& request, const std::vector<std::byte>& private_data);
 
-// For the initiator: reads the reply. Fills in `said` and `agreement`.
+// For the initiator: reads the reply, `header` and the octets `pd` after it. Fills in `said` and `agreement`.
 StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets pd, PeerSaid& said,
                         Agreement& agreement);
 

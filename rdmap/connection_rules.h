@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The rules of one connection, on which its two ends have agreed. They are computed once, when a queue pair gets its
-// connection, from the start-up frames (mpa::Agreement), the settings and the attributes of the queue pair, and do not
-// change. Facts that are learnt later, such as the kind of the peer (SharedReads::peer), are not part of the rules.
+// The rules of one connection. They are computed once, when a queue pair is connected, from what the two ends have
+// negotiated (mpa::Agreement), the settings and the attributes of the queue pair, and do not change. Facts that are
+// learnt later, such as the kind of the peer (SharedReads::peer), are not part of the rules.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,8 @@ struct ConnectionRules {
   // How many RDMA Reads and atomic operations this end (ORD) and the peer (IRD) may have outstanding, as reported to
   // the program. The program may lower ORD.
   std::uint32_t ord = 0, ird = 0;
-  // `ord` and `ird` plus the requests that uiw adds itself (probes, which are RDMA Reads of no octets): the values that
-  // start-up has negotiated. SharedReads has room for so many requests.
+  // What start-up has negotiated for ORD and IRD, up to a limit: at least `ord` and `ird`, and possibly more, for the
+  // requests that uiw adds itself (probes, which are RDMA Reads of no octets). SharedReads has room for so many.
   std::uint32_t requests_out = 0, requests_in = 0;
   // `remote` has an effect only if the peer accepts RDMA Reads, since their answers show what the peer has placed; see
   // remote(). Otherwise Sends and Writes complete as with `local`.
@@ -53,8 +53,8 @@ struct ConnectionRules {
 
   mpa::ReadyToReceive rtr_to_send() const { return initiator ? rtr : mpa::ReadyToReceive::none; }
   mpa::ReadyToReceive rtr_to_come() const { return initiator ? mpa::ReadyToReceive::none : rtr; }
-  // Whether this end is a responder that must not send before the initiator's first message, whatever that is, since
-  // the two ends have agreed on no ready-to-receive message (RFC 5044 section 7.1.2).
+  // Whether this end is the responder of an rdma_cm connection that waits for the initiator's first message, whatever
+  // that is, since the two ends have agreed on no ready-to-receive message (RFC 5044 section 7.1.2).
   bool waits_for_any_message() const { return !initiator && !manual && rtr == mpa::ReadyToReceive::none; }
   // Whether this end copies all payload that it sends.
   bool copies() const { return crc || marks; }
@@ -65,7 +65,7 @@ struct ConnectionRules {
   // of this error, as on InfiniBand.
   bool terminates_local_errors() const { return !manual; }
   // Whether an operation that the program has denied to the peer (ibv_modify_qp) is reported as an unexpected opcode.
-  // Otherwise it is reported as an access violation. InfiniBand treats such an operation as an invalid request.
+  // Otherwise it is reported like an STag without the right. InfiniBand calls such an operation an invalid request.
   bool denied_are_unexpected() const { return manual; }
 };
 

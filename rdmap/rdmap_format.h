@@ -81,9 +81,9 @@ constexpr Stag kRnrReport{kOwnStags};
 // kProgressReport: a message follows that may be the reply to the peer's work, a receive has been posted after an RNR
 // report, or this end leaves an rdma_cm connection.
 constexpr Stag kProgressReport{kOwnStags + 1};
-// Asks the peer to send a progress report before each of its messages if it has placed more since its last report. An
-// end that completes Sends and Writes once they are placed (Completion::remote) needs that, since a message of the peer
-// may be the reply to such work.
+// Asks the peer to send a progress report before each of its messages that uses a receive, if it has placed more since
+// it last said so. An end that completes Sends and Writes once they are placed (Completion::remote) needs such reports,
+// since a message of the peer may be the reply to such work.
 constexpr Stag kReportsWanted{kOwnStags + 2};
 
 // The STag of a hello, a message by which an end tells its peer that it is uiw; the offset is kHelloOffset. The hello
@@ -101,14 +101,14 @@ enum class Reports : std::uint8_t {
 };
 
 // How much of the peer's work an end has placed: the messages of the Send Queue before the MSN `send_msn`, and `writes`
-// RDMA Writes, modulo 2^32. Progress reports and ready-to-receive messages are not counted.
+// RDMA Writes, modulo 2^32. RDMA Writes that uiw sends itself (is_own()) or as ready-to-receive message do not count.
 struct Progress {
   Msn send_msn{1};
   std::uint32_t writes = 0;
 
   bool operator==(const Progress&) const = default;
 };
-// The later of two values of the same end. Both numbers only grow, modulo 2^32.
+// The later of two values that the same end has reported. Both numbers in a value only grow, modulo 2^32.
 constexpr Progress later(const Progress& a, const Progress& b) {
   const auto behind = [](auto one, auto other) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(other) - static_cast<std::uint32_t>(one)) > 0;
@@ -254,7 +254,7 @@ inline std::optional<Immediate> decode_immediate(Octets from) {
   return immediate;
 }
 
-// Converts the four octets of a Send with immediate (Opcode::send_immediate) to the word in its DDP header, and back.
+// Converts the four octets of a Send with immediate (Opcode::send_immediate) to `ulp_word` of its header, and back.
 inline std::uint32_t word_of(const Immediate& immediate) { return load_be<std::uint32_t>(immediate.data()); }
 inline Immediate immediate_of_word(std::uint32_t word) {
   Immediate immediate{};
@@ -282,12 +282,12 @@ enum class ErrorCode : std::uint8_t {
   unspecified = 0xFF,
 };
 
-// An error and the headers of the segment that caused it, kept as octets.
+// An error and, if a segment has caused it, the headers of this segment, kept as octets.
 struct Terminate {
   Layer layer = Layer::rdma;
   std::uint8_t type = 0;
   std::uint8_t code = 0;
-  bool has_ddp_header = false;       // the header flags M and D
+  bool has_ddp_header = false;       // the header flag D; uiw sends flag M (segment length) together with D
   std::uint16_t segment_length = 0;  // DDP segment length
   std::uint8_t ddp_header_size = 0;  // 14 or 18
   std::array<std::byte, ddp::kUntaggedHeaderSize> ddp_header{};
@@ -328,7 +328,8 @@ inline std::size_t encode(const Terminate& terminate, std::byte* to) {
 // Recognizes a Terminate of the kernel's siw (Linux 6.18) on a little-endian machine. siw swaps Layer and EType, and
 // sends M, D and R in the low bits of their octet, M in the lowest. A Terminate is certainly of this form if M and D
 // are set there and no other bit behind the error code, except perhaps R. A Terminate of siw without M and D cannot be
-// recognized. The DDP segment length from siw counts the payload alone, and siw may set R without sending the header.
+// recognized. The DDP segment length from siw counts the payload alone, and siw may set R without sending the header of
+// the Read Request.
 constexpr bool is_terminate_of_siw(std::uint32_t word) { return (word & 0xFBFFU) == 0x0300U; }
 
 // Returns nothing if the Terminate is cut short.

@@ -6,7 +6,7 @@
 namespace uiw::rdmap {
 
 bool ReadQueue::has_room(std::uint32_t probes) const {
-  // If start-up has negotiated ORD 0, a Read that was posted before would wait here for ever. So there is room for it,
+  // With ORD 0 a Read that is in the send queue already would wait here for ever. So this function reports room for it,
   // and the Transmitter makes it fail.
   if (outstanding_ >= ord_ && ord_ > 0) return false;
   const std::uint32_t own = probes + ready_to_receive_;

@@ -15,10 +15,10 @@
 namespace uiw::rdmap {
 
 // The requests that the sender (Transmitter) and the receiver (Receiver) of a stream share; each of the two runs under
-// its own lock. `outstanding`: our requests that are not answered; the sender pushes, the receiver reads and pops.
-// `inbound`: the peer's requests; the receiver pushes, the sender reads and pops. Reads and atomic operations count
-// against one limit, and are answered in the order of the requests. Must remain live as long as the sender and the
-// receiver.
+// its own lock. `outstanding`: our requests that are not answered; the sender pushes, the receiver reads, and a request
+// is popped with both locks held. `inbound`: the peer's requests; the receiver pushes, the sender reads and pops. Reads
+// and atomic operations count against one limit, and are answered in the order of the requests. Must remain live as
+// long as the sender and the receiver.
 struct SharedReads {
   // There is room for one request more than was negotiated: if the ready-to-receive message is a Read (RFC 6581 section
   // 9), a peer may have agreed on no other Reads, or may not count that message as one. A request stays in `inbound`
@@ -30,7 +30,8 @@ struct SharedReads {
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
   static constexpr std::uint64_t kProbe = kReadyToReceive - 1;
   struct Outstanding {
-    // The entry in the send queue, which stays until the request is answered; or kReadyToReceive or kProbe.
+    // The entry in the send queue, which stays there until the request is answered or the queue is flushed; or
+    // kReadyToReceive or kProbe.
     std::uint64_t sequence;
     Stag sink_stag;
     std::uint64_t sink_offset;
@@ -54,7 +55,8 @@ struct SharedReads {
     std::variant<ReadRequest, AtomicInbound> request;
     Progress progress;  // what this end had placed of the peer's work when the request came; the answer confirms that
   };
-  // True for an RDMA Read of no octets. Its answer confirms that the peer's work is placed, and should be sent soon.
+  // True for an RDMA Read of no octets. Its answer confirms that the peer's work before it is placed, and should be
+  // sent soon.
   static bool is_probe(const Inbound& inbound) {
     const auto* read = std::get_if<ReadRequest>(&inbound.request);
     return read != nullptr && read->size == 0;
@@ -83,7 +85,8 @@ struct SharedReads {
 class ReadQueue {
  public:
   // `shared` must remain live as long as the queue. `ord`: the greatest number of Reads and atomic operations
-  // outstanding; the room of `shared` beyond `ord` is for probes only. `first`: the first entry of the send queue.
+  // outstanding; the room of `shared` beyond `ord` is for probes and the ready-to-receive message. `first`: the first
+  // entry of the send queue.
   void start(SharedReads& shared, std::uint32_t ord, std::uint64_t first) {
     ring_ = &shared.outstanding;
     most_ord_ = ord_ = ord;

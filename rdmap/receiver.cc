@@ -53,7 +53,7 @@ void Receiver::learn(mpa::PeerKind peer) {
 }
 
 // Handles an RDMA Write of no octets to one of uiw's own STags (rdmap_format.h). False if the peer is not uiw; then the
-// message is an ordinary Write. A message that this end does not expect is ignored.
+// message is an ordinary Write. If this end does not know the STag, the message has no effect.
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (!peer_is_uiw()) return false;
@@ -113,8 +113,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     // STag and offset of a message of no octets are not checked (RFC 5041 section 5.2).
     const bool has_place = size > 0 || !header.last || read.received > 0;
     if (has_place && read.sink_stag != header.stag) return fail(ulpdu, total, ddp::TaggedError::invalid_stag);
-    // The kernel's siw puts octets into some answers to Reads of no octets. Nothing is placed for such an answer, so it
-    // may have any length.
+    // The kernel's siw puts octets into some answers to Reads of no octets. If uiw has sent such a Read on its own
+    // account (is_own()), the octets are dropped, so the answer may have any length.
     const bool fits =
         read.is_own() || (size <= read.size - read.received && header.last == (size == read.size - read.received));
     const bool in_place = !has_place || header.offset == read.sink_offset + read.received;

@@ -23,7 +23,7 @@
 
 namespace uiw::rdmap {
 
-// Without CRC the first part of a ULPDU that the deframer delivers must have all headers.
+// Without CRC and markers a ULPDU comes in parts, of which the first one must have all headers.
 static_assert(mpa::Deframer::kHeadSize >= kMaxHeaders);
 
 // The posted receive that a message is being placed into. `sges` must remain valid until receive_complete().
@@ -86,8 +86,8 @@ class Receiver final : public mpa::UlpduSink {
   void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
-  // Only for Sends and Read Responses, whose memory the program does not look at before their completion. An RDMA Write
-  // has to be placed in ascending order (base/guarded_copy.h), which no system call promises.
+  // Returns memory only for Sends and responses, whose memory the program does not look at before their completion. An
+  // RDMA Write has to be placed in ascending order (base/guarded_copy.h), which no system call promises.
   MutableOctets destination(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 
@@ -95,7 +95,7 @@ class Receiver final : public mpa::UlpduSink {
   // shows it.
   void learn(mpa::PeerKind peer);
 
-  // Whether any message has arrived, also one without octets.
+  // Whether any message has arrived, at least in part; also one without octets.
   bool heard() const { return heard_; }
 
   // After Verdict::stop: the Terminate that is to be sent, or the one that has arrived.
@@ -105,7 +105,7 @@ class Receiver final : public mpa::UlpduSink {
   // With error(): the entry of our Read or atomic operation whose sink memory could not be used.
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
-  // Whether a message that uses a receive has arrived in part.
+  // Whether a Send has arrived in part.
   bool in_message() const { return message_.begun; }
 
   // How much of the peer's work is placed: all messages before the one in progress.
@@ -160,9 +160,9 @@ class Receiver final : public mpa::UlpduSink {
     // write, send: the header and the length of the segment, for a Terminate about the segment
     std::array<std::byte, ddp::kUntaggedHeaderSize> header{};
     std::size_t total = 0;
-    Stag write_stag{};  // write: the STag is looked up again for each part that arrives later
+    Stag write_stag{};  // write: the STag is looked up again for each part of the segment
     std::uint64_t write_offset = 0;
-    std::span<const Sge> sges;  // read_response, send: the elements of the whole message
+    std::span<const Sge> sges;  // read_response, send: the scatter/gather elements for the whole message
     const void* sge_domain = nullptr;
   };
   // The Send that is being received.
@@ -192,7 +192,7 @@ class Receiver final : public mpa::UlpduSink {
   bool rtr_read_ = false;  // the first message was a Read as ready-to-receive message
   std::atomic<bool> peer_waits_{false};
   Segment segment_;
-  ScatterPosition read_at_;  // in the sink of our oldest Read; a Send may arrive between two of its segments
+  ScatterPosition read_at_;  // in the sink of our oldest Read; a Send may arrive between two segments of the response
   Message message_;
   Write write_;
   std::uint32_t writes_ = 0;  // Writes that are complete, modulo 2^32

@@ -13,9 +13,9 @@
 
 namespace uiw::rdmap {
 
-// The most memory segments in one FPDU. The message continues in the next FPDU.
+// The most memory segments in one FPDU. If a message has more of them, it continues in the next FPDU.
 constexpr std::size_t kMaxPieces = 64;
-// gather() returns this if a part of the memory is not registered as it was when the work was posted. A std::optional
+// gather() returns this if a part of the memory may not be read, or no longer (find() of rdmap/work.h). A std::optional
 // would be slower: it is returned in memory, and the processor stalls when two small stores are loaded as one word.
 constexpr std::size_t kUnavailable = ~std::size_t{0};
 

@@ -30,8 +30,9 @@ struct TerminateError {
 
 // A local catastrophic error has no code.
 inline constexpr TerminateError kLocalCatastrophic{ErrorType::local_catastrophic, ErrorCode{0}};
-// An error that no message has caused (Bad LLP Close, an error of a completion queue: Verbs draft figure 24), or an
-// error at this end that is not the fault of the message that the Terminate names.
+// For an error that no message has caused (Bad LLP Close, an error of a completion queue: Verbs draft figure 24), an
+// error at this end that is not the fault of the message that the Terminate names, and a misaligned address or a wrong
+// identifier in an atomic operation (RFC 7306 section 8.2).
 inline constexpr TerminateError kCatastrophicStream{ErrorType::remote_operation, ErrorCode::catastrophic_stream};
 
 // The codes for an error of the STag table other than AccessError::none. RFC 5041 has no code for a missing right, so

@@ -2,10 +2,10 @@
 // Work requests in the form that the stream uses, and their queues.
 //
 // A work request names memory by STag and tagged offset, as the program has posted it, and the memory is looked up in
-// the STag table at each use. A SendQueue is used with the sender's lock held. A ReceiveQueue has one poster and one
-// taker at a time, which need no common lock. The queues allocate memory for the greatest number of entries that they
-// have had so far (queue_memory.h). Constructors throw std::bad_alloc; later, if memory is short, the queue has no
-// room.
+// the STag table at each use. A SendQueue is used with the sender's lock held, except that its poster may fill in
+// entries without the lock. A ReceiveQueue has one poster and one taker at a time, which need no common lock. The
+// queues allocate memory for the greatest number of entries that they have had so far (queue_memory.h). Constructors
+// throw std::bad_alloc; later, if memory is short, the queue has no room.
 #pragma once
 
 #include <atomic>
@@ -54,7 +54,7 @@ struct Sge {
   Stag stag;
   std::uint32_t length;
   std::uint64_t offset;        // tagged offset of the first octet
-  ddp::Registered registered;  // none: the program has no right to this use, and the work fails
+  ddp::Registered registered;  // Registration::none: the memory may not be used for this work, which fails
 };
 static_assert(std::is_trivially_default_constructible_v<Sge>);  // queues are not written to before they are used
 
@@ -193,7 +193,7 @@ class ReceiveQueue {
   ReceiveWork& slot() { return work(tail_.load(std::memory_order_relaxed)); }
   Sge* slot_sges() { return sge_room(tail_.load(std::memory_order_relaxed)); }
   // push() and empty() are sequentially consistent: after push() the poster may check whether the taker has stopped for
-  // lack of a receive, and after the taker has stopped, it may check whether a receive has been posted.
+  // lack of a receive, and a taker that has just stopped may call empty() again. At least one of them sees the other.
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
   // For the taker.

@@ -21,8 +21,9 @@ struct Child {
 };
 
 // Runs argv[0], found through PATH, with empty standard input, and with standard output and standard error connected to
-// one pipe, until the child has closed both. nullopt with errno if no process can be created; a program that cannot be
-// executed ends with status 127. The kernel kills the child if this process is killed.
+// one pipe. Waits until the child has closed both and ended, and kills it after `limit` or when this process is
+// interrupted. nullopt with errno if no pipe or process can be created; a program that cannot be executed ends with
+// status 127. The kernel kills the child if this process is killed.
 std::optional<Child> run_child(const std::vector<std::string>& argv, const Environment& environment,
                                std::chrono::milliseconds limit);
 

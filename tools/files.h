@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the files of this installation of uiw: libraries beside the libuiw.so.1 that this process has loaded, programs
-// and data files beside the running program. So a build tree uses its own files first.
+// Finds the files of this installation of uiw: libraries by their place relative to the libuiw.so.1 that this process
+// has loaded, programs and data files by their place relative to the running program. So a build tree uses its own
+// files first.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace uiw::tools {
 
-// The path of the libuiw.so.1 that this process has loaded, and the directory of that file, with links resolved.
+// The path of the libuiw.so.1 that this process has loaded: the name under which it was loaded, in a directory with
+// links resolved. And the directory of the file to which that name leads.
 std::string own_library();
 std::string library_directory();
 

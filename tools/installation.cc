@@ -89,8 +89,8 @@ std::vector<std::string> drivers_in(const std::string& file) {
   return names;
 }
 
-// The plugin that libibverbs finds for a driver ("/x/libuiw"): the one for this private ABI or, if `abi` is 0, the
-// first that exists.
+// The plugin that libibverbs looks for on behalf of a driver ("/x/libuiw"): the one for this private ABI or, if `abi`
+// is 0, the first that exists. The result need not exist.
 std::string plugin_of_driver(const std::string& driver, unsigned abi) {
   const std::string stem = driver.front() == '/' ? driver : std::string(UIW_STOCK_PROVIDER_DIR) + "/lib" + driver;
   std::vector<int> abis(std::begin(kernel_abi::kPluginAbis), std::end(kernel_abi::kPluginAbis));

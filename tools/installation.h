@@ -27,7 +27,7 @@ std::optional<Problem> plugin_problem(unsigned abi);
 // version, by LD_PRELOAD. `uiw run` takes it out of LD_PRELOAD (preload_value()).
 std::optional<Problem> second_preload_problem();
 
-// A libuiw.so.1 of another version is in one of these directories.
+// One of these directories has a libuiw.so.1 that is of another version or is a broken link.
 std::optional<Problem> second_library_problem(const std::vector<std::string>& directories);
 // The directories in which the dynamic loader looks by default; none if this uiw runs from its build tree.
 std::vector<std::string> loader_directories();
@@ -37,7 +37,8 @@ std::vector<std::string> loader_directories();
 // whose plugin is looked for; 0 if a plugin of any ABI will do. Programs under `uiw run` get the plugin of this uiw all
 // the same, but on hosts with other devices libibverbs complains.
 std::optional<Problem> driver_problem(const std::vector<std::string>& files, unsigned abi, bool other_prefix);
-// The driver files that exist in /etc/libibverbs.d and below the prefix of this installation.
+// The driver files of uiw that exist: in /etc/libibverbs.d, below the prefix of this installation, and in the directory
+// that the build has set. None if this uiw runs from its build tree.
 std::vector<std::string> driver_files();
 
 }  // namespace uiw::tools

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The stream of octets below MPA, in both directions: a TCP connection (tcp_stream.h), or rings in memory that two
-// processes share (shared_stream.h). The layers above see no difference. Nothing blocks. Threads: one sender and one
-// receiver at a time; the caller provides the locks.
+// processes share (shared_stream.h). The layers above use either by this interface. No function blocks. Threads: one
+// sender and one receiver at a time; the caller provides the locks.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@ namespace uiw {
 // Counters of what a stream has moved. Octets are those of MPA. Segments are those of TCP; in shared memory each write
 // or read counts as one segment.
 struct StreamTraffic {
-  std::uint64_t octets_sent = 0;  // including retransmissions
-  std::uint64_t octets_unsent = 0;
+  std::uint64_t octets_sent = 0;    // including retransmissions
+  std::uint64_t octets_unsent = 0;  // accepted by TCP, not yet sent
   std::uint64_t octets_received = 0;
   std::uint64_t segments_sent = 0, segments_received = 0, retransmitted = 0;
 };
@@ -44,16 +44,17 @@ class ByteStream {
  public:
   virtual ~ByteStream() = default;
 
-  // Returns the number of octets that were accepted, from the first one on, or a negative errno: -EAGAIN if none is
-  // accepted now, -EFAULT if the memory of the next octet is not accessible.
+  // Returns the number of octets that were accepted, from the first one on, or a negative errno, among others -EAGAIN
+  // if none is accepted now, and -EFAULT if the memory of the first octets is not accessible.
   virtual ssize_t send(std::span<iovec> vectors) = 0;
-  // To be called if the socket or ring is full. True if an epoll event will report room; false if there is room now.
+  // To be called if the socket or ring is full. True if an epoll event will report room; false if send() is to be
+  // called again now, since there is room or the stream has an error.
   virtual bool await_room() = 0;
 
   // Fills `wanted` first. `rest` is set to the octets that follow. They are in `staging`, which must not be empty, or
-  // in the stream's own memory, and stay valid until the next call of a receiving function. Returns the number of
-  // octets in `wanted` and `rest` together; 0 when the peer has closed in order; or a negative errno, -EAGAIN if there
-  // are no octets. If is_shared(), the peer may change the octets of `rest` at any time.
+  // in the stream's own memory, and stay valid until the next call of receive() or used(). Returns the number of octets
+  // in `wanted` and `rest` together; 0 when the peer has closed in order; or a negative errno, -EAGAIN if there are no
+  // octets. If is_shared(), the peer may change the octets of `rest` at any time.
   virtual ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) = 0;
   // To be called when the caller no longer needs the octets of the last receive(): a ring then reuses their memory.
   virtual void used() = 0;
@@ -71,9 +72,9 @@ class ByteStream {
   // Ends the sending direction: the peer receives what was sent before, and then the end. Receiving goes on.
   virtual void shutdown_send() = 0;
 
-  // All zero if the stream is closed or TCP does not report its counters.
+  // What TCP does not report is zero; if the socket is closed, TCP reports nothing.
   virtual StreamTraffic traffic() const = 0;
-  // No value if the stream is closed.
+  // No value if the socket is closed or TCP does not report its state.
   virtual std::optional<PeerSigns> peer_signs() const = 0;
 
  protected:

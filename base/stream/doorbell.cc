@@ -25,12 +25,13 @@ Doorbell Doorbell::create() {
 
 namespace {
 
-// How often send_octet() tries while the system has no memory for the octet. The tries take some 5 ms (ShortWait).
+// How often send_octet() tries while the system has no memory for the octet. The tries take 5 ms or more (ShortWait).
 constexpr unsigned kMostTries = 300;
 
-// False if `socket` is no socket or has been shut down. MSG_DONTWAIT keeps the call from blocking, since a peer could
-// clear O_NONBLOCK of the socket. A full socket buffer is no failure: its unread octets wake the peer, too. If the
-// system has no memory for the octet, tries again for some milliseconds, since otherwise the peer would sleep on.
+// False if `socket` is no socket, or was shut down, or its other end was closed. MSG_DONTWAIT keeps the call from
+// blocking, since a peer could clear O_NONBLOCK of the socket. A full socket buffer is no failure: its unread octets
+// wake the process at the other end, too. If the system has no memory for the octet, tries again for some milliseconds,
+// since otherwise that process would sleep on; then gives up and returns true.
 bool send_octet(int socket) {
   const int before = errno;
   const char octet = 1;

@@ -3,7 +3,7 @@
 // process that sleeps watches one end (Doorbell) and passes copies of the other end to all its peers. Each peer keeps
 // its copy together with its mapping of the doorbell page (PeerDoorbell, doorbell_page.h). The octets that are sent
 // have no meaning. No function blocks, whatever a peer does. If one peer shuts the pair down, the other peers can wake
-// no thread through it, and end their streams when they have to. Thread-safe.
+// no thread through it. A peer that finds this when it has to wake a thread ends its stream. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,7 @@ class PeerDoorbell {
       : page_(std::move(page)), socket_(std::move(socket)) {}
 
   // Tells the peer to look at the stream that has bit `at` in the peer's page. `at` comes from the peer and may be any
-  // number. False if the peer sleeps and cannot be woken.
+  // number. False if a thread of the peer has to be woken and cannot be.
   bool ring(DoorbellPage::Bell at) const { return page_->ring(at) || wake(); }
   int socket() const { return socket_.get(); }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Shared memory with one bit for each shared-memory stream (shared_stream.h) of a process. A peer sets the bit of a
-// stream when the ring has new octets or room, so a thread polls thousands of streams without a system call. A flag
-// beside each word of bits says that no thread polls this word. A peer that finds the flag set has to wake a thread
-// (doorbell.h).
+// Shared memory with one bit for each shared-memory stream (shared_stream.h) of a process, its owner. If the owner
+// waits for octets or room in the rings of a stream, the peer sets the stream's bit when they are there. So one thread
+// polls thousands of streams without a system call. A flag beside each word of bits says that no thread polls this
+// word. A peer that finds the flag set has to wake a thread (doorbell.h).
 //
 // A peer may write anything into the memory at any time. If a peer sets a bit without reason, the owner looks at an
 // idle stream in vain. If a peer clears the bits of other peers, the owner looks at their streams later. That is
@@ -31,7 +31,7 @@ class DoorbellPage {
   static constexpr Bell kNoBell = 0;
   static constexpr Bell bell(std::size_t word, std::size_t bit) { return static_cast<Bell>(word * kBits + bit) + 1; }
 
-  // As the functions of SealedMemory. Null if the memory cannot be created or attached.
+  // As SealedMemory::create() and SealedMemory::attach(). Null if the memory cannot be created or mapped.
   static std::unique_ptr<DoorbellPage> create(int& fd);
   static std::unique_ptr<DoorbellPage> attach(int fd);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Memory that two processes share: a sparse memfd of fixed size, sealed so that neither process can shrink or grow it.
-// The process that creates the memfd passes its descriptor to the other. Each process maps the memory, and needs no
-// descriptor from then on. The kernel frees the memory when no process maps it any more. The child of a fork does not
-// inherit the mapping. Thread-safe.
+// Memory that processes share: a sparse memfd of fixed size, sealed so that no process can shrink or grow it. The
+// process that creates the memfd passes its descriptor to the others. Each process maps the memory, and needs no
+// descriptor from then on. The kernel frees the memory when no process has a mapping or a descriptor of it any more.
+// The child of a fork does not inherit the mapping. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,8 +22,8 @@ class SealedMemory {
   // Creates memory. `fd` is set to its close-on-exec descriptor, which the caller owns, or to -1. `name` (of the memfd)
   // and `purpose` (see DescriptorChange) are string literals. Empty if the memory cannot be created.
   static SealedMemory create(const char* name, const char* purpose, Size size, int& fd);
-  // Maps memory that a peer has created; the caller goes on owning `fd`. Empty if size or seals of the memory are not
-  // those of create(), or if the memory cannot be mapped.
+  // Maps memory that a peer has created; the caller goes on owning `fd`. Empty if the memory has another size, lacks a
+  // seal that create() sets, or cannot be allocated or mapped.
   static SealedMemory attach(int fd, Size size);
   SealedMemory(SealedMemory&& other) noexcept;
   SealedMemory& operator=(SealedMemory&&) = delete;

@@ -21,7 +21,7 @@ class SharedMemory {
   // Size of each ring in octets: small enough that the part in use stays in the cache of a processor core, large enough
   // that one end can write while the other end reads.
   static constexpr std::size_t kRing = 256 * 1024;
-  // Offset of the first ring, behind the control blocks. It is the largest page size that systems have, so each ring
+  // Offset of the first ring, behind the control blocks. It is the largest page size of the usual systems, so each ring
   // begins at a page boundary, and its pages can be freed.
   static constexpr std::size_t kControl = 64 * 1024;
   // The version of the layout, to be raised when the control blocks change. It adds to the size of the memory, and

@@ -91,7 +91,8 @@ RingReader::Look RingReader::look(Octets& found) {
 }
 
 // A writer sets writer_waits when it finds the ring full. The writer is woken once half the ring is free, so that it
-// does not write a few octets at a time. Until then the ring has more octets to read, so the reader calls this again.
+// does not write a few octets at a time. Until then the ring has more octets, and the reader calls peer_waits() again
+// when it has read them.
 bool RingReader::peer_waits() {
   if (control_.writer_waits.load() == 0) return false;
   const std::uint64_t written = control_.written.load(std::memory_order_relaxed) & ~RingControl::kClosed;

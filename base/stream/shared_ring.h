@@ -2,14 +2,14 @@
 // One direction of octets between two processes: a ring in memory that they share, with one writer and one reader.
 //
 // The peer is not trusted: it may write anything into the ring and the control blocks at any time. So each end keeps
-// its own position in private memory as well, and checks the peer's position each time it reads it. No octet outside
-// the ring is accessed, whatever the peer writes. The first access to a page of the ring faults if the system has no
-// memory for that page. So each access to the ring, also by callers, goes through guarded_copy(). The control blocks
-// are accessed without guarded_copy(), so their pages must be allocated beforehand.
+// its own position in private memory as well, and checks the peer's position before it accesses the ring by it. No
+// octet outside the ring is accessed, whatever the peer writes. The first access to a page of the ring faults if the
+// system has no memory for that page. So each access to the ring, also by callers, goes through the functions of
+// guarded_copy.h. The control blocks are accessed directly, so their pages must be allocated beforehand.
 //
-// Neither class makes a system call. After a writer has written it calls peer_sleeps(), and after a reader has released
-// octets it calls peer_waits(); if the result is true, the caller wakes the peer. Not thread-safe, except where a
-// comment says so; the two classes share nothing but the control block.
+// Neither class makes a system call. The caller wakes the peer: when RingWriter::write() calls its argument `wake`, and
+// if peer_sleeps() after close(), show_placed(), or peer_waits() after release() returns true. Not thread-safe, except
+// where a comment says so; the two classes share nothing but the control block.
 #pragma once
 
 #include <sys/types.h>
@@ -35,9 +35,11 @@ struct RingControl {
   std::atomic<std::uint64_t> placed;
   // Stored by the reader: the position up to which the writer may overwrite octets.
   alignas(64) std::atomic<std::uint64_t> read;
-  // Set by a writer that waits for room; cleared by the reader when it wakes the writer.
+  // Set by a writer that waits for room. Cleared by the reader when it wakes the writer, or by the writer if it finds
+  // room after all.
   alignas(64) std::atomic<std::uint32_t> writer_waits;
-  // Stored by the reader before it sleeps: what the reader waits for. The writer sets kAwake when it wakes the reader.
+  // Stored by the reader before it sleeps: what the reader waits for. The writer sets kAwake when it wakes the reader,
+  // and the reader does if it finds octets before it sleeps.
   std::atomic<std::uint32_t> reader_sleeps;
   // Stored by the reader: the number of the bit in the reader's doorbell page (doorbell_page.h) that the peer sets to
   // wake the reader, for new octets in this ring and for room in the opposite ring.
@@ -95,13 +97,14 @@ class RingWriter {
   MutableOctets memory() const { return ring_; }
 
  private:
-  // Octets become visible to the reader in parts of this size, so that it can begin to read while more are copied.
+  // In a long write, octets become visible to the reader as soon as at least this many are copied, so that it can begin
+  // to read while more are copied.
   static constexpr std::size_t kPart = 16 * 1024;
 
-  // Makes all octets written so far visible to the reader, together with the position of the last note_placed(). If the
-  // peer finds that `placed` completes work, it looks for octets once more before it reports the completion, since its
-  // program may not poll any more after that. So the two positions are stored directly one after the other, by
-  // instructions that do not wait.
+  // Makes all octets written so far visible to the reader, together with the position of the last note_placed(). If
+  // `placed` completes work that the peer's program has posted, the peer looks for octets once more before it reports
+  // the completion, since its program may not poll any more after that. So `placed` and `written` are stored directly
+  // one after the other, by instructions that do not wait.
   void publish(std::uint64_t closed = 0) {
     published_ = written_;
     placed_ = noted_.load(std::memory_order_acquire);
@@ -122,7 +125,8 @@ class RingWriter {
   const MutableOctets ring_;
   std::uint64_t written_ = 0, published_ = 0, read_seen_ = 0;
   std::uint64_t placed_ = 0;  // the value of noted_ at the last publish()
-  // noted_: the position of the last note_placed(). shown_: the part of it that was made visible to the peer.
+  // noted_: the position of the last note_placed(). shown_: the last of these positions that was made visible to the
+  // peer.
   std::atomic<std::uint64_t> noted_{0}, shown_{0};
 };
 
@@ -155,8 +159,9 @@ class RingReader {
   bool peer_waits();
   // True if the writer will wake this end when it writes or closes; false if look() is to be called again now.
   bool await_octets();
-  // Asks the peer to wake a reader that sleeps in await_octets(), or is about to, also when the peer has placed more.
-  // The caller calls placed_by_peer() after this, since what was placed before wakes nobody. Any thread may call this.
+  // Asks the peer to wake the reader of this end also when the peer has placed more, if that reader sleeps or is about
+  // to (its await_octets() has announced that). The caller calls placed_by_peer() after this, since what was placed
+  // before wakes nobody. Any thread may call this.
   void await_placement() {
     std::uint32_t sleeps = control_.reader_sleeps.load();
     if (sleeps == RingControl::kForOctets)

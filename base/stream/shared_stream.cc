@@ -98,7 +98,8 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   return static_cast<ssize_t>(come.size());
 }
 
-// Called when the peer's whole frame has arrived. Goes on in the rings, or on TCP if one of the ends refuses the rings.
+// Called when the peer's whole frame has arrived. Goes on in the rings, or on TCP if the called end refuses the rings;
+// returns 0 then. If the frame has a wrong number, or the answer cannot be sent, breaks off and returns the error.
 ssize_t SharedStream::switch_over() {
   const SwitchNonce said = decode_switch_frame(frame_);
   const bool told_to_stay = offer_.caller && said == kSwitchRefused;
@@ -115,7 +116,7 @@ ssize_t SharedStream::switch_over() {
 }
 
 // At the called end: receives the caller's random number and the descriptors of the caller's doorbell, by which the
-// caller is woken. False if the caller has not sent them.
+// caller is woken. False if the number has not arrived. If the doorbell cannot be used, this end refuses the rings.
 bool SharedStream::find_peer() {
   std::array<int, 2> fds;
   const OwnedDescriptor socket = std::move(offer_.socket);
@@ -196,7 +197,7 @@ void SharedStream::used() {
 }
 
 // Wakes the peer. If that fails, the peer's process is gone, or some process has shut down the socket of the peer's
-// doorbell. Then this end shuts TCP down, which ends the stream, and wakes a peer that is still there.
+// doorbell. Then this end sends FIN on TCP, which ends the stream, and wakes a peer that is still there.
 void SharedStream::ring() {
   if (offer_.peer->ring(writer_.readers_bell())) return;
   cut_ = true;
@@ -223,8 +224,8 @@ void SharedStream::shutdown_send() {
   tcp_.shutdown_send();
 }
 
-// Called if the peer has violated the protocol, or the system has no memory for the rings. Shuts TCP down: epoll
-// reports that, and the receiver then ends the stream.
+// Called if the peer has violated the protocol, octets of a ring cannot be copied (the system has no memory for the
+// ring), or the switch frame cannot be sent. Shuts TCP down: epoll reports that, and the receiver then ends the stream.
 ssize_t SharedStream::break_off() {
   mode_.store(Mode::broken, std::memory_order_release);
   tcp_.shutdown();
@@ -237,7 +238,7 @@ bool SharedStream::give_back_idle_memory() {
   const std::uint64_t written = writer_.written();
   if (written - given_back_ < kWorthGivingBack) return false;
   if (written != std::exchange(idle_since_, written)) return true;
-  // If the peer has not read everything, or madvise() fails, the ring keeps its memory until more has been written.
+  // If the peer has not read everything, or madvise() fails, the ring keeps its memory until a later call.
   const MutableOctets ring = writer_.memory();
   if (writer_.is_empty() && ::madvise(ring.data(), ring.size(), MADV_REMOVE) == 0) given_back_ = written;
   return false;

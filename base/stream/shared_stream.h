@@ -59,8 +59,9 @@ class SharedStream final : public ByteStream {
   // cannot change them, and is_shared() is false.
   SharedStream(TcpStream& tcp, SharedOffer&& offer, bool copies);
 
-  // Starts the switch: the calling end sends its switch frame. To be called once; of the other functions only
-  // set_bell() and follow_peer() may be called before. Returns 0 or an errno.
+  // Starts the switch: the end that has initiated the connection sends its switch frame; at the called end this does
+  // nothing. To be called once; of the other functions only set_bell() and follow_peer() may be called before. Returns
+  // 0, or ECONNRESET if the frame cannot be sent.
   int begin();
   // To be called instead of begin() by a called end that cannot use the memory after all: the stream stays on TCP.
   void refuse() { refused_ = true; }
@@ -75,7 +76,8 @@ class SharedStream final : public ByteStream {
     const Mode mode = mode_.load(std::memory_order_relaxed);
     return mode == Mode::offered || mode == Mode::taken;
   }
-  // Whether the stream ends because the peer has violated the protocol, or because the rings have no memory.
+  // Whether the stream ends because the peer has violated the protocol, octets of a ring cannot be copied (the system
+  // has no memory for the ring), or the switch frame cannot be sent.
   bool is_broken() const { return mode_.load(std::memory_order_relaxed) == Mode::broken; }
   // For the receiver of the called end: whether the caller's switch frame has arrived, which shows that the caller has
   // received the MPA Reply.
@@ -86,7 +88,7 @@ class SharedStream final : public ByteStream {
   // begin().
   void follow_peer() { reader_.follow_peer(); }
   // The position before which the peer says that it has placed all octets that this end has sent. A hostile peer may
-  // name octets that it has not received, or that were not sent. The result is 0 once this end has shut TCP down
+  // name octets that it has not received, or that were not sent. The result is 0 once this end has sent FIN on TCP
   // because the peer could not be woken. If the receiver of this end sleeps, the peer wakes it when it has placed more
   // than this result says. Any thread may call this; only after follow_peer().
   std::uint64_t placed_by_peer() {
@@ -105,9 +107,9 @@ class SharedStream final : public ByteStream {
     if (writer_.show_placed()) ring();
   }
 
-  // To be called by the sender from time to time while nothing happens: frees the memory of the ring that this end
-  // writes if nothing has been written since the previous call and the peer has read everything. True if another call
-  // may free more.
+  // To be called by the sender from time to time: frees the memory of the ring that this end writes, if nothing has
+  // been written since the previous call, the peer has read everything, and at least kWorthGivingBack octets were
+  // written since the memory was last freed. True if the next call may free memory.
   bool give_back_idle_memory();
 
   ssize_t send(std::span<iovec> vectors) override;
@@ -158,7 +160,7 @@ class SharedStream final : public ByteStream {
   std::atomic<Mode> mode_;
   RingWriter writer_;
   std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
-  std::atomic<bool> cut_{false};          // the peer could not be woken, so ring() has shut TCP down
+  std::atomic<bool> cut_{false};          // the peer could not be woken, so ring() has sent FIN on TCP
   // The writer's position at the last call of give_back_idle_memory(), and at the last call that freed memory.
   std::uint64_t idle_since_ = 0, given_back_ = 0;
   // The members below belong to the receiver.
@@ -167,7 +169,7 @@ class SharedStream final : public ByteStream {
   std::optional<ssize_t> end_;                         // 0 or the error with which TCP has ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets received through the ring, and reads that got some
   std::size_t frame_size_ = 0;                         // octets of the peer's switch frame that have arrived
-  bool refused_ = false;                               // constant once the caller's frame has arrived
+  bool refused_ = false;                               // constant once the caller's frame is answered
   bool caller_has_taken_ = false;
   SwitchFrame frame_{};
 };

@@ -18,7 +18,8 @@ class StreamTap {
 
   virtual ~StreamTap() = default;
 
-  // The first `size` octets of `octets` have been sent or received. They may be read until this function returns.
+  // The first `size` octets of `octets` have been sent or received. They may be read until this function returns, by
+  // guarded copies (guarded_copy.h), since they may be in memory of the program or of a shared ring.
   virtual void passed(Direction direction, std::span<const iovec> octets, std::size_t size) noexcept = 0;
   // No more octets pass in this direction; after a reset, in neither. Only the first end of a direction counts.
   virtual void ended(Direction direction, End end) noexcept = 0;

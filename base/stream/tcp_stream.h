@@ -28,10 +28,10 @@ class TcpStream final : public ByteStream {
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
-  // Opens a socket: close-on-exec, non-blocking, with the options of set_options(), and taken as descriptor.h says.
-  // Returns the descriptor, which the caller owns, or a negative errno.
+  // Opens a socket: close-on-exec, non-blocking, with the options of set_options(), and taken by
+  // DescriptorChange::take() (descriptor.h). Returns the descriptor, which the caller owns, or a negative errno.
   static int open(int family);
-  // Sets TCP_NODELAY and keepalive. open() calls this function; the caller does for a socket from accept().
+  // Sets TCP_NODELAY and keepalive. open() calls this function; for a socket from accept() the caller calls it.
   static void set_options(int fd);
 
   int fd() const { return fd_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Copies by process_vm_readv() and process_vm_writev() within this process, since the kernel then checks the pointers.
-// If a sandbox forbids these calls, copies by memcpy(), so a bad pointer ends the program by SIGSEGV.
+// If a sandbox forbids these calls, copies by memcpy(), so a bad pointer other than null ends the program by SIGSEGV.
 #include "kernel-abi/caller/user_memory.h"
 
 #include <sys/uio.h>

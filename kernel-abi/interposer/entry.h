@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The functions that the interposer (libuiw-preload.so, which has no C++ runtime) and libuiw.so.1 call in each other,
-// in plain C: two tables, fetched once.
+// in plain C: one table each, which they exchange when the interposer loads the library.
 //
 // An object is a number that says what a descriptor of uiw refers to: the kind is in the low three bits, and a serial
 // number above them; 0 means none. The interposer stores the object of each descriptor.
@@ -16,22 +16,23 @@ extern "C" {
 
 enum UiwObjectKind {
   UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null (uverbs_node.h)
-  UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
+  UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd, readable while an event waits
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the library carries out its reads (read_event())
   UIW_OBJECT_INTERNAL = 4,   // a descriptor of the library, which the program does not know (base/descriptor.h)
   UIW_OBJECT_NETLINK = 5,    // a socket in place of one of NETLINK_RDMA; the library stores nothing about it
-  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel; its serial number is the channel's descriptor
+  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set; the serial number is the descriptor of a completion channel in it
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 enum { UIW_MOST_POLLED = 64 };  // the most descriptors for which wait_in_poll() carries out a poll()
 
 // Functions of the interposer. All are thread-safe; those about signals may be called in signal handlers.
 struct UiwHost {
-  // The object of a live descriptor of this process, or 0.
+  // The object of a descriptor of this process, or 0 if it has none.
   uint64_t (*lookup)(int fd);
-  // Associates `fd` with `object`. 0 or an errno (EMFILE: the number is beyond the table).
+  // Associates `fd` with `object`. 0; EMFILE if the number is beyond the table; or ENOMEM.
   int (*attach)(int fd, uint64_t object);
-  // Begin and end the protection of a descriptor: while it lasts, the program's calls cannot close or replace it.
+  // Begin and end the protection of a descriptor: while it lasts, the hooked functions of libc cannot close or replace
+  // it. A descriptor for which the table has no room is not protected.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
   // Bracket the time in which the calling thread makes or closes unprotected descriptors (base/descriptor.h).
@@ -48,8 +49,8 @@ struct UiwHost {
 
 // Functions of the library. All are thread-safe; none throws.
 struct UiwKernelAbi {
-  // The directory whose class/ and dev/ stand in for /sys/class and /dev, or NULL if there is no device. `rescan` lists
-  // the network interfaces again. The string is never freed.
+  // The directory whose class/ and dev/ stand in for /sys/class and /dev, or NULL if there is no device or the
+  // directory cannot be made. `rescan` lists the network interfaces again. The string is never freed.
   const char* (*root)(int rescan);
   // Opens the device node with this file name ("uverbs0", "rdma_cm"). Given a path below root()
   // ("./class/infiniband/..."), opens that file of a port, for example a counter, with its current content. Returns a
@@ -60,7 +61,8 @@ struct UiwKernelAbi {
   long (*write)(uint64_t object, int fd, const void* data, size_t size);
   // To be called when one more descriptor refers to the object.
   void (*retain)(uint64_t object);
-  // To be called before `fd`, a descriptor that refers to the object, is closed.
+  // To be called before `fd`, a descriptor that refers to the object, is closed; or later, if a call that is not hooked
+  // has closed it.
   void (*release)(uint64_t object, int fd);
 
   // Carry out the program's calls that concern SIGSEGV and SIGBUS: sigaction() for one of the two, and
@@ -95,8 +97,8 @@ struct UiwKernelAbi {
                       const sigset_t* mask);
 };
 
-// The function of libuiw.so.1 that takes the interposer's table and returns the library's table, or NULL if the library
-// cannot be used.
+// The function of libuiw.so.1 that takes the interposer's table and returns the library's table. Both tables stay valid
+// until the process ends.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
 #define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v8"
 }

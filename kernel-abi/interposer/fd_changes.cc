@@ -16,7 +16,7 @@ namespace {
 struct Side {
   std::atomic<unsigned> open{0};   // changes or closings that have begun and not ended
   std::atomic<unsigned> ended{0};  // how many have ended so far
-  std::atomic<unsigned> vain{0};   // 1 + `ended` when a wait timed out: nobody waits again until `ended` grows
+  std::atomic<unsigned> vain{0};   // 1 + `ended` when a wait timed out: nobody waits for this side until `ended` grows
 
   void begin() { open.fetch_add(1); }
   void end() {

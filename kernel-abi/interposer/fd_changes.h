@@ -23,8 +23,8 @@ namespace uiw::kernel_abi {
 void fd_begin_change();
 void fd_end_change();
 
-// Brackets a call by which the program closes descriptors: while an object lives, the library delays its changes, for
-// 0.1 s at most. Does nothing if the process has never had descriptors of uiw.
+// Brackets a call by which the program closes descriptors: while an object of this class lives, the library delays its
+// changes, for 0.1 s at most. Does nothing without a table of descriptors, or in the child of a vfork.
 class FdClosing {
  public:
   FdClosing() : active_(fd_table_is_used() && begin()) {}
@@ -33,7 +33,7 @@ class FdClosing {
   }
   FdClosing(const FdClosing&) = delete;
   FdClosing& operator=(const FdClosing&) = delete;
-  // Whether the process has had descriptors of uiw, and is not the child of a vfork.
+  // Whether the process has a table of descriptors, and is not the child of a vfork.
   bool is_active() const { return active_; }
 
  private:

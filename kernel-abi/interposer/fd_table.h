@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The table that gives for each descriptor of uiw in this process what it refers to (entry.h).
 //
-// It is a lock-free array indexed by descriptor number, mapped when the first such descriptor appears. The child of a
-// fork has a copy, and the library knows which entries the child may use. The child of a vfork shares the memory but
-// has another pid: it may read the table and never changes it.
+// It is a lock-free array indexed by descriptor number, mapped when the interposer is about to load libuiw.so.1. The
+// child of a fork has a copy, and the library knows which entries the child may use. The child of a vfork shares the
+// memory but has another pid: it may read the table and must not change it.
 //
 // Part of the interposer: no allocation, no C++ runtime.
 #pragma once
@@ -64,7 +64,8 @@ inline bool fd_table_is_used() { return g_fd_table.slots.load(std::memory_order_
 // Makes the table if there is none yet. If there is no memory for the table, the process goes on without one.
 void fd_table_prepare();
 
-// True if the table is another process's: the caller is the child of a vfork and sees the parent's memory.
+// True if the table is another process's: the caller is the child of a vfork and sees the parent's memory. Also true if
+// the process has never had a table.
 bool fd_table_is_borrowed();
 
 // Sets the entry of a descriptor. Returns 0; EMFILE if the number is beyond the table; or ENOMEM.

@@ -133,8 +133,9 @@ void load_plugin(void* verbs) {
         path_of(verbs), abi, abi, why);
 }
 
-// Loads the plugin. Called when the program uses a path in /sys/class/infiniband_verbs: libibverbs does so before it
-// looks for drivers, on the same thread. If libibverbs is not loaded yet, the next use of such a path loads the plugin.
+// Loads the plugin. Called when the program uses a path in /sys/class/infiniband_verbs or opens a socket of
+// NETLINK_RDMA: libibverbs does one of these before it looks for drivers, on the same thread. If libibverbs is not
+// loaded yet, the next such use loads the plugin.
 void serve_verbs() {
   void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (verbs == nullptr) return;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Loads libuiw.so.1, and makes our plugin known to stock libibverbs.
 //
-// Both happen when the program first uses an RDMA path or opens a socket of NETLINK_RDMA, and not before. Part of the
-// interposer. No lock is held during dlopen, so a constructor that uses an RDMA path under the loader's lock cannot
-// deadlock. (If two threads come at once, both call dlopen, which loads the library once.)
+// The library is loaded when the program first uses an RDMA path or opens a socket of NETLINK_RDMA, and not before; the
+// plugin only for such a socket or a path of verbs_class. Part of the interposer. No lock is held during dlopen, so a
+// constructor that uses an RDMA path under the loader's lock cannot deadlock. (If two threads come at once, both call
+// dlopen, which loads the library once.)
 #pragma once
 
 #include "kernel-abi/interposer/entry.h"
@@ -15,8 +16,9 @@ namespace uiw::kernel_abi {
 const UiwKernelAbi* loaded_library();
 
 // The root of the directory tree that RDMA paths lead to (UiwKernelAbi::root); loads the library, and the plugin for
-// verbs_class, if they are not loaded. Null if RDMA paths are to be used unchanged: there is no device, the library or
-// a plugin for the private ABI is missing, the program is set-uid, or this thread is inside uiw's code. Keeps errno.
+// verbs_class, if they are not loaded. Null if RDMA paths are to be used unchanged: there is no device or no tree, the
+// library or a plugin for the private ABI cannot be used, the program is set-uid, or this thread is inside uiw's code.
+// Keeps errno.
 const char* tree_root(RdmaArea area, bool rescan);
 
 }  // namespace uiw::kernel_abi

@@ -2,7 +2,8 @@
 // Finds and loads the files of uiw that belong to this preload library: beside it when installed, in the neighbour
 // folders in a build tree, and last by the loader's own search. Part of the interposer.
 //
-// No file of another version is loaded: it might fail with a message that does not say why, or work for a while.
+// No file of another version is loaded by its path: it might fail with a message that does not say why, or work for a
+// while. What the loader's own search finds is checked only once it is loaded (loader.cc).
 #pragma once
 
 #include <limits.h>
@@ -18,8 +19,9 @@ const char* own_path();
 // The path of a library that is loaded.
 const char* path_of(void* library);
 
-// Loads the first of these files that exists and can be loaded. The names are relative to the folder of this library;
-// the first is that of an installation. On failure returns null, and `why` says which file failed, why, and what to do.
+// Loads the first of these files that exists and can be loaded; if there is none, the file that the loader finds by
+// itself. The names are relative to the folder of this library; the first is that of an installation. Returns null on
+// failure, also at the first file of another version, and `why` says which file failed, why, and what to do.
 void* load_own(const char* const* names, char* why, size_t why_size);
 
 // The names of the plugin for a private ABI, for load_own().

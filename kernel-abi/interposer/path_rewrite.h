@@ -35,7 +35,7 @@ RdmaPath parse_relative_rdma_path(const char* path, int folder, bool (*is_folder
 bool join_rdma_path(const char* root, const RdmaPath& path, char* buffer, size_t size);
 
 // Copies the name of the node for a path of a device node ("/dev/infiniband//uverbs0"). False for the directory itself,
-// for anything deeper, and for other areas.
+// for anything deeper, for a name that does not fit, and for other areas.
 bool device_node_name(const RdmaPath& path, char* name, size_t size);
 
 }  // namespace uiw::kernel_abi

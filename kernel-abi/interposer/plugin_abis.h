@@ -7,7 +7,7 @@
 
 namespace uiw::kernel_abi {
 
-// The ABI that most systems have comes first.
+// In the order of releases.def: the oldest comes first.
 inline constexpr int kPluginAbis[] = {
 #define UIW_PRIVATE_ABI(number, release) number,
 #include "provider/plugin/abi/releases.def"
@@ -22,7 +22,7 @@ inline bool has_private_abi(void* verbs, int abi) {
   return dlvsym(verbs, symbol, version) != nullptr;
 }
 
-// The private ABI of a libibverbs that is loaded, whether or not there is a plugin for it; 0 if it has none.
+// The private ABI of a libibverbs that is loaded, whether or not there is a plugin for it; 0 if it has none up to 255.
 inline int private_abi(void* verbs) {
   for (const int known : kPluginAbis)
     if (has_private_abi(verbs, known)) return known;

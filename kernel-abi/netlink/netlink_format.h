@@ -113,7 +113,7 @@ class NetlinkWriter {
   }
   void end_nest(nlattr* nest) { nla_nest_end(message_.get(), nest); }
 
-  // The message as written so far, with padding behind it.
+  // The message as written so far, with the padding behind its last attribute, which its length includes.
   OctetView octets() const { return octets_of(nlmsg_hdr(message_.get())); }
 
  private:
@@ -129,8 +129,8 @@ class NetlinkWriter {
   std::unique_ptr<nl_msg, Free> message_;
 };
 
-// Collects messages into datagrams. Messages share a datagram only up to the size that the kernel uses, since readers
-// may have buffers of 4096 octets only (libmnl).
+// Collects messages into datagrams. Messages share a datagram only up to kLargest octets, since readers may have
+// buffers of 4096 octets only (libmnl).
 class Datagrams {
  public:
   static constexpr std::size_t kLargest = 3584;

@@ -238,7 +238,7 @@ class Exchange {
   }
 
   // Answers SYS_GET, the settings of RDMA as a whole. Programs apply the settings to all devices, so if the host's
-  // kernel has RDMA, the kernel's values are repeated here.
+  // kernel has RDMA, the kernel's values are repeated here, except for the monitor mode.
   int system() {
     Octets host = world_.host(octets_of(&request_));
     NetlinkAttributes said{};

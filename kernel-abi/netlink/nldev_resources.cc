@@ -109,7 +109,8 @@ void write(NetlinkWriter& writer, const ProcessInventory& process, const provide
 
 // ---- Which objects there are ----
 
-// An id that listens at all addresses listens on every device, as the kernel's ids do.
+// Whether an object is on this device. An rdma_cm id that listens at all addresses is on every device, as in the
+// kernel.
 template <typename Record>
 bool is_of(const ProcessInventory& process, const Record& record, std::string_view device) {
   if (record.device >= process.inventory.devices.size()) return false;

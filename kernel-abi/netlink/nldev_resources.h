@@ -4,7 +4,8 @@
 //
 // The kernel numbers the objects of all processes together. Here each process numbers its own objects. The number shown
 // has the PID in the upper bits and the low ten bits of the object's number below them. So two processes that have PIDs
-// here never show the same number, and an object keeps its number. Queue pairs are shown by their QP numbers.
+// in this PID namespace never show the same number, and an object keeps its number. Queue pairs are shown by their QP
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct ResourceKind {
   unsigned table, entry, number;
   struct Object {
     std::uint32_t number;
-    std::function<void(NetlinkWriter&)> write;  // writes the attributes; `processes` must still exist
+    std::function<void(NetlinkWriter&)> write;  // usable while the `processes` of objects() exist
   };
   std::vector<Object> (*objects)(const Processes& processes, std::string_view device);
 };

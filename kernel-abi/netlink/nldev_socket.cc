@@ -34,8 +34,8 @@ sockaddr_nl address_of_port(std::uint32_t port) {
 }
 
 // Connects the socket to itself, and returns its Netlink port or a negative errno. Any process can send to a socket of
-// NETLINK_USERSOCK that is not connected, and the program would take that for the kernel's answer. So what was sent
-// before the connect is dropped. A lock keeps another thread from putting an answer into the socket before that.
+// NETLINK_USERSOCK that is not connected, and the program would take what is sent for the kernel's answer. So what is
+// in the socket after the connect is dropped. Until then a lock keeps other threads from putting answers into it.
 long long own_port(int fd) {
   const LockGuard lock(g_connecting);
   sockaddr_nl own{};

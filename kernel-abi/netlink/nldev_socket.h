@@ -10,9 +10,9 @@
 
 namespace uiw::kernel_abi {
 
-// Takes the requests that the program sends by the descriptor `fd`. When it returns, all answers can be read. Returns
-// the number of octets taken, or a negative errno: ENOBUFS if there is no room for the answers, since the program has
-// not read earlier ones. Thread-safe.
+// Takes the requests that the program sends by the descriptor `fd`. Returns the number of octets taken, and all answers
+// can then be read; or a negative errno, for example -ENOBUFS if there is no room for the answers, since the program
+// has not read earlier ones. Throws std::bad_alloc. Thread-safe.
 long write_nldev_request(int fd, const void* data, std::size_t size);
 
 // Called before and after a fork, so that the child finds the lock free.

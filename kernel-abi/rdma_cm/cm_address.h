@@ -13,14 +13,14 @@
 
 namespace uiw::kernel_abi {
 
-// The size of the family's structure; 0 for any other family.
+// The size of the socket address structure of AF_INET, AF_INET6 or AF_IB; 0 for any other family.
 std::size_t address_size(int family);
 
-// The address in these `size` octets, with zeros behind it; all zero if the family is unknown or there are too few
-// octets.
+// The address at the start of these `size` octets, with zeros behind it; all zero if address_size() does not know the
+// family or there are too few octets for it.
 sockaddr_storage address_from(const void* octets, std::size_t size);
 
-// True for 0.0.0.0, ::, or a zero GID.
+// True for 0.0.0.0, :: and a zero GID, and for an address of any other family.
 bool is_wildcard(const sockaddr_storage& address);
 // True for 127.0.0.0/8, also as an IPv4-mapped address, and ::1.
 bool is_loopback(const sockaddr_storage& address);
@@ -38,7 +38,8 @@ void set_port(sockaddr_storage& address, std::uint16_t port);
 // The IPv4 address of an IPv4-mapped IPv6 address; other addresses unchanged.
 sockaddr_storage unmapped(const sockaddr_storage& address);
 
-// Whether these are the same IP address, on whatever ports.
+// Whether these are the same IP address (IPv6: in the same scope), on whatever ports. An IPv4-mapped address counts as
+// the IPv4 one.
 bool is_same_host(const sockaddr_storage& one, const sockaddr_storage& other);
 
 using provider::generic;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A program that polls waits for the eventfd. A GET_EVENT that blocks waits on a semaphore of its own instead, since
-// reading the eventfd would take a token that DESTROY_ID may have to remove.
+// A program that polls waits for the eventfd, whose value (its tokens) is the number of queued events. A GET_EVENT that
+// blocks waits on a semaphore of its own instead, since a read of the eventfd would take the token of an event that
+// DESTROY_ID may then remove from the queue.
 #include "kernel-abi/rdma_cm/cm_channel.h"
 
 #include <fcntl.h>
@@ -56,13 +57,14 @@ void CmChannel::add_token() {
   if (!inherited_) add_event(fd_);
 }
 
-// The caller has just removed an event, so there is a token.
+// Called after an event was removed from the queue: takes its token, unless the program has read the eventfd by
+// mistake.
 void CmChannel::remove_token() {
   if (!inherited_) take_token();
 }
 
-// Takes a token if there is one. Polls before the read, which could block: the program's descriptor may be a blocking
-// one, and the program may have read the token by mistake.
+// Takes a token if there is one. Polls before it reads, since the program may have read the token by mistake, and the
+// read would then block: the channel's descriptor is a duplicate of the program's, which may be a blocking one.
 bool CmChannel::take_token() {
   if (events_of(fd_, POLLIN) == 0) return false;
   std::uint64_t token;

@@ -52,7 +52,7 @@ class CmChannel {
   // Removes and returns the events that match, in order.
   CmEvents take_matching(const std::function<bool(const CmEvent&)>& matches) UIW_REQUIRES(g_registry_lock);
 
-  // Count the descriptors that refer to this channel.
+  // Count the descriptors that refer to this channel; release() returns whether that was the last one.
   void retain() UIW_REQUIRES(g_registry_lock) { ++descriptors_; }
   bool release() UIW_REQUIRES(g_registry_lock) { return --descriptors_ == 0; }
   // Ends the queue: later events are dropped. A thread that waits for an event goes on waiting, as in the kernel, where
@@ -62,9 +62,9 @@ class CmChannel {
 
   std::set<std::uint32_t>& ids() UIW_REQUIRES(g_registry_lock) { return ids_; }
 
-  // A wait of a blocking GET_EVENT, created when the queue was found empty. wait() is called without the lock, and ends
-  // with the next event. Like a blocking write to the kernel's device, wait() restarts after a signal whose handler
-  // has SA_RESTART, and can be cancelled.
+  // A wait of a blocking GET_EVENT, created when the queue was found empty or closed. wait() is called without the
+  // lock, and ends with the next event. Like a blocking write to the kernel's device, wait() restarts after a signal
+  // whose handler has SA_RESTART, ends with EINTR after another signal, and can be cancelled.
   class Waiter {
    public:
     explicit Waiter(CmChannel& channel) UIW_REQUIRES(g_registry_lock);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decodes and answers rdma_cm commands, with the same checks in the same order as drivers/infiniband/core/ucma.c.
+// Decodes and answers rdma_cm commands. The checks are those of drivers/infiniband/core/ucma.c in the same order; in
+// addition read_command() refuses a command that is shorter than its structure.
 #include "kernel-abi/rdma_cm/cm_commands.h"
 
 #include <infiniband/verbs.h>
@@ -26,7 +27,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constexpr int kMaxBacklog = 1024;  // the kernel's net.rdma_ucm.max_backlog
+constexpr int kMaxBacklog = 1024;  // the kernel's default of net.rdma_ucm.max_backlog
 constexpr std::uint32_t kMaxOptionSize = 1U << 16;
 
 // Commands of rdma-core 59 and later; the installed headers may be older.
@@ -73,7 +74,7 @@ int write_response(const Request& request, std::uint64_t address, const Response
   return copy_to_user(address, &response, std::min(request.out, sizeof response));
 }
 
-// Finds the id and runs `action` on it, with the id's command lock held.
+// Finds the id and, unless check_alive() refuses, runs `action` on it, with the id's command lock held.
 template <typename Action>
 int with_id(const Request& request, std::uint32_t number, Action action) {
   CmRegistry& registry = CmRegistry::instance();
@@ -180,7 +181,8 @@ int query_route(const Request& request) {
   });
 }
 
-// Writes the number of paths, which is 0 on iWARP, and the paths for which there is room.
+// Writes the number of paths (1, or 0 if there is no path, as always on iWARP) and the path. As in the kernel, the path
+// is left out unless there is more room than it needs.
 int query_path(const Request& request, std::uint64_t response_address, const std::optional<RocePath>& path) {
   rdma_ucm_query_path_resp count = {};
   if (request.out < sizeof count) return ENOSPC;
@@ -270,8 +272,8 @@ int get_event(const Request& request) {
     {
       CmEvent event;  // destroyed after the lock is released, since it may have the last reference to an id
       const LockGuard lock(g_registry_lock);
-      // If another thread has closed the channel since this call began, this call waits for an event that never comes,
-      // as does a call that was already waiting.
+      // If another thread has closed the channel since this call began, and the call may block, it waits for an event
+      // that never comes, as does a call that was already waiting.
       if (!channel.empty() && !channel.closed()) {
         const int error = write_response(request, command.response, channel.front().response);
         if (error != 0) return error;
@@ -463,8 +465,8 @@ long write_cm_command(const UiwHost& host, std::uint64_t object, const void* dat
   const Request request = {host, CmRegistry::instance().find_channel(object),
                            static_cast<const std::uint8_t*>(data) + sizeof header, header.in, header.out};
   if (request.channel == nullptr) return -EBADF;
-  // The first command in the child of a fork takes an inherited channel over (CmRegistry::use()). DESTROY_ID does not,
-  // since the child may only be cleaning up.
+  // In the child of a fork a command takes an inherited channel over, at once or when the parent process has ended
+  // (CmRegistry::use()). DESTROY_ID does not, since the child may only be cleaning up.
   if (header.cmd != RDMA_USER_CM_CMD_DESTROY_ID) {
     if (const int error = CmRegistry::instance().use(*request.channel); error != 0) return -error;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// All rdma_cm channels and ids of this process, and the lock over them.
+// All rdma_cm channels and ids of this process, and the rules of their locks.
 //
 // There are two kinds of locks:
 //
@@ -39,7 +39,7 @@ class CmRegistry {
   // begun before the close completes, as in the kernel, where the call keeps the file open.
   std::shared_ptr<CmChannel> find_channel(std::uint64_t object);
 
-  // Creates an id with the lowest free number. create_id() takes the lock.
+  // Creates an id with the lowest free number. create_id() takes the lock, and returns null if the channel is closed.
   std::shared_ptr<CmId> create_id(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
   std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters)
       UIW_REQUIRES(g_registry_lock);
@@ -52,12 +52,13 @@ class CmRegistry {
   // Destroys an id. Returns 0 and the number of its events that the program has fetched, or an errno as find_id().
   int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::uint32_t& events_reported);
   // Moves an id to another channel, with its events and the new ids in them. Returns 0 and the number of the id's
-  // events that the program has fetched; an errno as find_id(); or EIO if the channel is still the parent's.
+  // events that the program has fetched; an errno as find_id(); EINVAL also if `to` is closed; or EIO if `from` is
+  // still the parent's and `to` is another channel.
   int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to, std::uint32_t number,
                  std::uint32_t& events_reported);
 
   // Whether a command may use the id. 0; ENOENT if the id was destroyed between find_id() and taking its command lock;
-  // EIO if its device is gone or its connection is the parent's.
+  // EIO if its device is gone, or if it stays with the parent of this process (CmId::is_left_to_parent()).
   int check_alive(const CmId& id);
 
   // All ids.
@@ -70,8 +71,8 @@ class CmRegistry {
   // this port moves to a substitute port (provider/connect/rdma_port.h). Returns whether an id has moved.
   bool give_way(std::uint16_t number, bool datagrams);
 
-  // Whether another id has this port (cma.c: cma_check_port): 0 if none; EADDRNOTAVAIL if one of the two ids has it for
-  // all addresses; EADDRINUSE if both have the port for the same address.
+  // Whether another id of the same port space has this port (cma.c: cma_check_port): 0 if none, or if both ids may have
+  // it; EADDRNOTAVAIL if one of the two ids has it for all addresses; EADDRINUSE if both have it for the same address.
   int check_port(const CmRoute& asking, const CmBinding& binding) const UIW_REQUIRES(g_registry_lock);
 
   // Called around a fork. lock_for_fork() returns whether there is a channel that a child would inherit.
@@ -81,9 +82,9 @@ class CmRegistry {
   // Called before a thread of the child of a fork waits for descriptors, perhaps for an inherited channel: such a
   // channel then becomes readable when the parent has ended and a peer connects.
   void child_waits();
-  // Called for each command on a channel except DESTROY_ID. An inherited channel and its ids become this process's: now
-  // if the parent has ended, else when the parent ends. EIO if the channel is another process's, or if the parent's end
-  // cannot be waited for.
+  // Called for each command on a channel except DESTROY_ID, and for the channel from which MIGRATE_ID moves an id. An
+  // inherited channel and its ids become this process's: now if the parent has ended, else when the parent ends. EIO if
+  // the channel is another process's, or if the parent's end cannot be waited for.
   int use(const CmChannel& channel);
 
  private:

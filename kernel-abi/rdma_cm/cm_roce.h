@@ -18,12 +18,13 @@
 
 namespace uiw::kernel_abi {
 
-// The room for private data in REQ (which also has the IP addresses), in REP and in REJ. A consumer may send at most
-// this much, and an event reports at least this length.
+// The room for private data in the messages REQ (which also has the IP addresses), REP and REJ. A consumer may send at
+// most this much, and an event reports at least this length.
 constexpr std::size_t kReqPrivateData = 56;
 constexpr std::size_t kRepPrivateData = 196;
 constexpr std::size_t kRejPrivateData = 148;
-// The room for private data in SIDR_REQ and SIDR_REP, by which queue pairs of type UD are looked up (chapter 12.11).
+// The room for private data in the messages SIDR_REQ and SIDR_REP, by which queue pairs of type UD are looked up
+// (chapter 12.11).
 constexpr std::size_t kSidrReqPrivateData = 180;
 constexpr std::size_t kSidrRepPrivateData = 136;
 
@@ -40,11 +41,11 @@ constexpr int kRejInvalidServiceId = 8;
 constexpr std::uint8_t kPort = 1;
 constexpr std::uint16_t kDefaultPkey = 0xffff;
 
-// The path from one end to the other.
+// The path from one end of a connection to the other.
 struct RocePath {
   provider::Gid source = {};
   provider::Gid destination = {};
-  std::uint8_t source_index = 0;  // the index in the GID table
+  std::uint8_t source_index = 0;  // the index of `source` in the device's GID table
   std::uint8_t mtu = 0;           // IBV_MTU_*
   std::uint8_t rate = 0;          // IBV_RATE_*
   std::uint8_t traffic_class = 0;

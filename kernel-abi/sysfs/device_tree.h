@@ -25,8 +25,9 @@ std::optional<unsigned> own_verbs_node(const char* name);
 
 // Opens a file of a port whose content changes, by its path in the tree
 // ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error", ".../state", ".../gids/0"). Returns a descriptor from
-// which the current content is read; -ENXIO for other paths; another negative errno if there is no descriptor. For a
-// folder with counters, updates the files in it (refresh_counters()) and returns -ENXIO. Throws std::bad_alloc.
+// which the current content is read; -ENXIO for other paths, and if the device, the interface or the index of a GID
+// does not exist; another negative errno if there is no descriptor. For a folder that has counters in it or below,
+// updates all counters (refresh_counters()) and returns -ENXIO. Throws std::bad_alloc.
 int open_port_file(const char* path);
 // Updates the counters in the tree, for programs that read it without the interposer. Throws std::bad_alloc.
 void refresh_counters();

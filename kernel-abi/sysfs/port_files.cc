@@ -17,8 +17,8 @@ template <PortCounter... kCounters>
 std::uint64_t sum(const PortCounts& counts) {
   return (counts[index_of(kCounters)] + ...);
 }
-// The value of counters of events on a link or in a switch, which cannot occur since sockets take the place of the
-// link.
+// The value of counters whose events happen on a link or in a switch. It is always 0, since uiw has sockets instead of
+// a link.
 std::uint64_t none(const PortCounts&) { return 0; }
 
 constexpr auto sent_packets = sum<PortCounter::packets_sent, PortCounter::datagrams_sent>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The counters of a device's port: the names of the files in ports/1/counters and ports/1/hw_counters, and their
-// values. Functions without side effects.
+// values; and which paths of the tree have content that changes. Functions without side effects.
 //
 // The folder `counters` has the files of every adapter (drivers/infiniband/core/sysfs.c). A file of hw_counters has the
 // name that the kernel's software devices or irdma give to the same count; the other counts of uiw have names of their
@@ -28,7 +28,7 @@ std::span<const PortFile> hw_counter_files();
 // are read when a file is opened.
 constexpr const char* kLifespanLine = "0\n";
 
-// The counts of the port of this device, added up over all processes.
+// The counts of the port of this device, added up over these processes.
 provider::PortCounts counts_of(const std::vector<provider::ProcessInventory>& processes, std::string_view device);
 
 // A path in the tree whose content changes: a file of a port, or a folder that has counters in it or below.

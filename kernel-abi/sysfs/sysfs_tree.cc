@@ -183,8 +183,8 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
   }
   if (error == 0 && ::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0) {
     error = errno;
-    // Another process has created the tree meanwhile, or the existing tree is damaged. A damaged tree gets the name of
-    // an abandoned one, so that a later process removes it if this process ends before it can remove the tree.
+    // Another process has created the tree meanwhile, or the existing tree is damaged. A damaged tree gets a name that
+    // begins with kUnfinished, so that a later process removes it if this process ends before it can remove the tree.
     if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR) {
       error = 0;
       if (!is_whole(parent, name, tree)) {
@@ -218,7 +218,8 @@ OwnFolder open_own(int base, const std::string& name) {
 }
 
 // The first, by name, of this user's directories uiw-<uid>-XXXXXX, so that all processes choose the same one. Other
-// users may create many such names: each costs a comparison, and an open only if it sorts before the best one so far.
+// users may create many such names: each costs a comparison, and an open, too, unless a directory of this user that
+// sorts before it was found already.
 OwnFolder find_spare(int base, const std::string& prefix) {
   OwnFolder found{Descriptor(), "", ENOENT};
   each_name(base, [&](const char* name) {

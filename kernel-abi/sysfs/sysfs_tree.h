@@ -2,8 +2,9 @@
 // Creates on disk the sysfs tree that libibverbs reads instead of the kernel's.
 //
 // The tree is <base>/uiw-<uid>/<hash of the content>. It is built under a temporary name and then renamed, so it is
-// either complete or absent, and all processes with the same content use the same tree. Nothing has to be cleaned up:
-// if a process is killed while building, a later process removes the unfinished tree.
+// complete or absent (a tree from which files were removed later is built again), and all processes with the same
+// content use the same tree. Nothing has to be cleaned up: if a process is killed while building, a process that builds
+// a tree more than a minute later removes the unfinished tree.
 //
 // If another user has taken the name uiw-<uid>, which is possible in /dev/shm and /tmp, the directory is called
 // uiw-<uid>-XXXXXX with six unpredictable characters: the first existing one of this user by name, or a new one.
@@ -16,7 +17,8 @@
 
 namespace uiw::kernel_abi {
 
-// The bases to try, best first: only `runtime_dir` if it is set, else $XDG_RUNTIME_DIR, /dev/shm, /tmp.
+// The bases to try, best first: only `runtime_dir` if it is set, else $XDG_RUNTIME_DIR (if it is an absolute path),
+// /dev/shm, /tmp.
 std::vector<std::string> tree_bases(const std::string& runtime_dir);
 
 struct PlacedTree {
@@ -28,8 +30,8 @@ struct PlacedTree {
 // to this user and is closed to all others, so that nothing that another user has put into a shared /tmp is followed.
 PlacedTree place_tree(const Tree& tree, const std::vector<std::string>& bases);
 
-// Replaces the contents of counters in a placed tree, each file in one step (rename). Files that cannot be written stay
-// as they are.
+// Replaces the contents of counters in a placed tree, each file in one step (rename). The first file that cannot be
+// written and all files after it stay as they are.
 void rewrite_counters(const std::string& root, const std::vector<TreeEntry>& counters);
 
 }  // namespace uiw::kernel_abi

@@ -39,11 +39,11 @@ constexpr off_t lock_of(std::uint64_t number) { return kNumberedLocks + static_c
 // How many times mend_end() looks for the end of a file to which other processes keep appending.
 constexpr int kMostLooks = 3;
 
-// The functions below make bare system calls: some of libc's functions are cancellation points or hooked by uiw's
-// preload library.
+// The functions below make most system calls by syscall(2): some of libc's functions are cancellation points or hooked
+// by uiw's preload library.
 
-// Locks an octet by a lock of the open file description (F_OFD_SETLK of fcntl(2)), which all threads of this process
-// share. 0 or an errno.
+// Locks or unlocks an octet, as `type` says, by a lock of the open file description (F_OFD_SETLK of fcntl(2)), which
+// all threads of this process share. 0 or an errno.
 int lock_octet(int fd, off_t at, short type, bool waits) {
   struct flock lock {};
   lock.l_type = type;
@@ -59,7 +59,7 @@ off_t size_of(int fd) {
   return ::fstat(fd, &st) == 0 ? st.st_size : -1;
 }
 
-// Reads `size` octets at the offset `at`. False if the file has fewer octets there.
+// Reads `size` octets at the offset `at`. False if the file has fewer octets there or cannot be read.
 bool read_at(int fd, off_t at, void* octets, std::size_t size) {
   return ::syscall(SYS_pread64, fd, octets, size, at) == static_cast<long>(size);
 }
@@ -118,7 +118,8 @@ bool write_at(int fd, off_t at, const void* octets, std::size_t size) {
   return written;
 }
 
-// Turns the octets from `begin` to `end`, which nobody writes any more, into a block that readers skip.
+// Turns the octets from `begin` to `end`, which nobody writes any more, into a block that readers skip, or removes them
+// from the end of the file.
 void skip(int fd, off_t begin, off_t end) {
   const off_t size = end - begin;
   if (size >= off_t{pcapng::kSmallestBlock} && size % off_t{pcapng::kAlignment} == 0) {

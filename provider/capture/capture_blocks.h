@@ -41,8 +41,9 @@ class CaptureBlocks {
   // emptied the file, writes its start again.
   int append(std::span<const iovec> block, std::size_t size) noexcept;
 
-  // Locks between processes, by number. At most one CaptureBlocks holds a lock, and the kernel releases the lock when
-  // its process ends. False if another CaptureBlocks holds it; true also if the file system has no locks.
+  // Locks between processes, by number; numbers that differ only in the lowest two bits share one lock. At most one
+  // CaptureBlocks holds a lock, and the kernel releases the lock when no process has its descriptor open any more.
+  // False if another CaptureBlocks holds it; true also if the file system has no locks.
   bool try_lock(std::uint64_t number) noexcept;
   void unlock(std::uint64_t number) noexcept;
 

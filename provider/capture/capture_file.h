@@ -26,17 +26,17 @@ UIW_API std::string prepare_capture(const std::string& path);
 
 class CaptureFile {
  public:
-  // The file of this process. Null if nothing is captured, or capturing has ended.
+  // The file of this process. Null if UIW_CAPTURE is not set, if the file cannot be opened, or if capturing has ended.
   static CaptureFile* get() noexcept;
 
-  // Claims a connection for this end, so that only one end writes its segments if both capture into one file. False if
-  // the other end has claimed the connection. `connection` is a number that is the same at both ends. A successful
-  // claim ends by release().
+  // Claims a connection for this end, so that only one end writes the connection's segments if both ends capture into
+  // one file (on a file system without locks, both ends may write). False if the other end has claimed the connection,
+  // or if there is no memory. `connection` is a number that is the same at both ends. A claim lasts until release().
   bool claim(std::uint64_t connection) noexcept;
   void release(std::uint64_t connection) noexcept;
 
-  // Appends one block of `size` octets. False, and nothing is appended, if some of the octets are in memory that the
-  // program has unmapped.
+  // Appends one block of `size` octets. False, and nothing is appended, if some of the octets are in memory that cannot
+  // be read, since the program has unmapped it. True in all other cases, also if capturing has ended.
   bool append(std::span<const iovec> block, std::size_t size) noexcept;
 
  private:
@@ -44,7 +44,7 @@ class CaptureFile {
   static CaptureFile* open() noexcept;
 
   CaptureBlocks blocks_;
-  const int process_;  // the process that has opened the file and holds the locks
+  const int process_;  // the id of the process that has opened the file
   std::atomic<bool> broken_{false};
   Mutex mutex_;
   std::vector<std::uint64_t> claimed_ UIW_GUARDED_BY(mutex_);

@@ -38,7 +38,7 @@ std::uint64_t number_of(const SegmentEndpoint& one, const SegmentEndpoint& other
 
 class ConnectionCapture final : public StreamTap {
  public:
-  // Takes over the caller's claim of `number` (CaptureFile::claim()), and releases it at the end.
+  // Takes over the caller's claim of `number` (CaptureFile::claim()). The destructor releases the claim.
   ConnectionCapture(CaptureFile& file, std::uint64_t number, const SegmentEndpoint& local,
                     const SegmentEndpoint& remote)
       : file_(file), number_(number), ends_{{{local}, {remote}}} {}
@@ -107,7 +107,8 @@ class ConnectionCapture final : public StreamTap {
   }
   Sender& end_of(Direction direction) UIW_REQUIRES(mutex_) { return ends_[direction == Direction::sent ? 0 : 1]; }
 
-  // Writes a segment with the `size` octets of `payload`, and advances the sequence numbers.
+  // Writes a segment with the `size` octets of `payload`, and advances the sender's sequence number. Then writes an
+  // acknowledgement in the other direction if kAcknowledged octets are not acknowledged yet.
   void write(Direction direction, unsigned flags, std::span<const iovec> payload, std::size_t size)
       UIW_REQUIRES(mutex_) {
     Sender& from = end_of(direction);
@@ -118,7 +119,7 @@ class ConnectionCapture final : public StreamTap {
                           (flags & kAck) != 0 ? to.sequence : 0,
                           static_cast<std::uint8_t>(flags),
                           size};
-    // If the program has unmapped the payload meanwhile, the segment is written without it.
+    // If the program has unmapped the payload meanwhile, the segment is written without the payload.
     if (!append(direction, segment, payload, size)) append(direction, segment, {}, 0);
     from.sequence += static_cast<std::uint32_t>(size + ((flags & (kSyn | kFin)) != 0 ? 1 : 0));
     from.unacknowledged += size;

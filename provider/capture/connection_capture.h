@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Writes the octets of one connection into the capture file, as TCP segments: what the stream sends or receives by one
-// call becomes one segment, or several if it is long.
+// call becomes one segment, or several if these octets are many or lie in many places.
 #pragma once
 
 #include <sys/socket.h>

@@ -72,7 +72,7 @@ class HeaderWriter {
   std::size_t at_ = 0;
 };
 
-// The Internet checksum (RFC 1071).
+// The Internet checksum (RFC 1071) of an even number of octets.
 inline std::uint16_t internet_checksum(std::span<const std::byte> octets) {
   std::uint32_t sum = 0;
   for (std::size_t i = 0; i + 1 < octets.size(); i += 2)

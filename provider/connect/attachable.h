@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The interface of an endpoint that gets the stream of a new connection. It is implemented by Qp and, for connections
-// without a queue pair, by Placeholder. With this interface connect/ needs no header of queue pairs.
+// of rdma_cm without a connected queue pair, by Placeholder (startup/placeholder.h). With this interface connect/ needs
+// no header of queue pairs.
 //
-// Thread-safe: all functions take the locks of the queue pair by themselves. A queue pair that was found by its number
+// Thread-safe: each function takes the locks that it needs by itself. A queue pair that was found by its number
 // (qp_table.h) inside a ReadSection lives until the ReadSection ends.
 #pragma once
 
@@ -24,9 +25,9 @@ namespace uiw::provider {
 struct Attachment {
   mpa::Agreement agreement;
   bool initiator = false;
-  std::size_t mulpdu = 0;  // largest ULPDU to send; 0: attach() derives it from the peer and the TCP segment size
+  std::size_t mulpdu = 0;  // the largest ULPDU to send, in octets; 0: attach() chooses a size
   // The attempt of a manual connection, which the program makes without rdma_cm; the program then sets the state and
-  // the attributes of the queue pair. nullptr if rdma_cm connects; then attach() sets them.
+  // the attributes of the queue pair. nullptr if rdma_cm connects; then attach() sets the state RTS, IRD and ORD.
   std::shared_ptr<manual::Attempt> attempt;
   std::uint32_t peer_psn = 0;  // manual connection: the peer's rq_psn; 0: not known
   rdmap::Completion completion = rdmap::Completion::local;
@@ -42,15 +43,15 @@ struct Attachment {
 
 class Attachable {
  public:
-  // Gives the queue pair its stream. 0 or an errno: EINVAL if the state of the queue pair does not allow a stream or
-  // the queue pair is being destroyed, EISCONN if it has a stream, EPERM if the peer means another queue pair, ENOMEM,
-  // or an errno of Engine::add() or SharedStream::begin(). On success the stream owns the socket; on failure `socket`
-  // is unchanged.
+  // Gives the queue pair its stream. 0 or an errno: EINVAL if the state of the queue pair does not allow this stream,
+  // if the attempt is over or if the queue pair is being destroyed; EISCONN if the queue pair has a stream; EPERM if
+  // the peer means another queue pair; ENOMEM; or an errno of Engine::add() or SharedStream::begin(). On success the
+  // stream owns the socket; on failure `socket` still owns it.
   virtual int attach(TcpStream& socket, const Attachment& attachment) = 0;
-  // Whether attach() would succeed now. `attempt`: as in Attachment.
+  // Whether the state of the endpoint allows attach() now. `attempt`: as in Attachment.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;
-  // The descriptor by which a peer on this host wakes the thread that sends and receives for this endpoint
-  // (Engine::doorbell). -1 if there is none.
+  // The descriptor by which a peer on this host wakes a thread that sends and receives for this endpoint. The engine
+  // goes on owning the descriptor (Engine::doorbell). -1 if there is none.
   virtual int doorbell() { return -1; }
   // Whether the completion of work may wait until the peer confirms that the work is placed. False for a queue pair of
   // type UC, which completes work by the local rule (rdmap::Completion).
@@ -59,8 +60,8 @@ class Attachable {
   // the same number.
   virtual bool is_for(std::uint32_t peer_psn) = 0;
   // Ends the stream in order: sends what is posted, then closes TCP, and resets the connection if the peer does not
-  // close in time. ENOTCONN if there is no stream, or if the stream belongs to another owner; nullptr stands for any
-  // owner.
+  // close in time. 0, or ENOTCONN if there is no stream, if the stream has ended, or if it belongs to another owner;
+  // nullptr stands for any owner.
   virtual int disconnect(const ConnectionOwner* owner) = 0;
   // Called when the owner has seen that the peer's first octets, or the end of its stream, have arrived. Reads these
   // octets. If another thread is reading or ending the stream, waits until that thread has done so.
@@ -70,7 +71,7 @@ class Attachable {
   virtual void no_first_message(const ConnectionOwner* owner) = 0;
   // Fails work that has waited for its peer for too long, if the rules of InfiniBand apply. `late`: by how much this
   // process has delayed the check; work that waits for a connection does not count this time as waiting. False if no
-  // work is left to check.
+  // work is left to check, or if other rules apply.
   virtual bool check_retry_timer(std::chrono::nanoseconds late) = 0;
   // Restarts the waiting time of work that waits for a connection.
   virtual void restart_retry_timer() = 0;

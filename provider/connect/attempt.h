@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// One attempt to connect a queue pair without rdma_cm. It lasts from the step to RTR until the queue pair goes to
-// RESET, goes to RTR again or is destroyed.
+// One attempt to connect a queue pair without rdma_cm. It lasts from the step to RTR until that step fails, or until
+// the queue pair goes to RESET, goes to RTR again or is destroyed.
 //
-// The queue pair and all its calls to the peer share ownership of the attempt. If a call is answered only after RESET,
-// its attempt is over. So the call cannot give its stream to a later attempt of the queue pair, or to a newer queue
-// pair with the same number.
+// The queue pair and all calls by which it is to be connected share ownership of the attempt. If a call is answered
+// only after RESET, its attempt is over. So the call cannot give its stream to a later attempt of the queue pair, or to
+// a newer queue pair with the same number.
 //
 // Thread-safe.
 #pragma once

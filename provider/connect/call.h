@@ -2,16 +2,16 @@
 // One end of a connection, from the TCP connect to the end of the stream, as its consumer (rdma_cm or connect/manual/)
 // sees it. The active side uses connect() of outgoing_call.h, the passive side listen() of listener.h.
 //
-// Ownership: the consumer owns the call until the connection is established. From then on the queue pair owns it, and
-// the consumer needs its reference only for disconnect(). A call has a weak reference to its observer: after the last
-// shared_ptr is gone, no further callback starts.
+// Ownership: the consumer owns the call until the call gives its stream to the queue pair. From then on the stream
+// keeps the call alive, and the consumer needs its reference only to call functions of the call. A call has a weak
+// reference to its observer: after the last shared_ptr to the observer is gone, no further callback starts.
 //
-// Threads and locks: all functions are thread-safe and do not block. Start-up runs on one thread of the process,
-// "uiw-cm" (provider/process/cm_loop.h), which starts with the first listen or connect. Every callback of an observer
+// Threads and locks: all functions are thread-safe and do not block. What arrives from the peer is handled on the
+// thread "uiw-cm" (provider/process/cm_loop.h), which starts when it is first needed. Every callback of an observer
 // runs on that thread, with no lock of this folder held. A callback may call any function here, but must not destroy
 // its own observer.
 //
-// Errors: functions return 0 or an errno.
+// Errors: functions that return an int return 0 or an errno.
 #pragma once
 
 #include <netinet/in.h>
@@ -55,28 +55,31 @@ struct CallParameters {
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-  // The connection is established and the QP is in RTS. On the active side `peer` is what the reply said.
+  // The connection is established; if rdma_cm has connected a QP, the QP has reached RTS. `peer` is what the peer has
+  // said: on the active side in its reply, on the passive side in its request.
   virtual void established(const CallParameters& peer) = 0;
   // Set-up has failed, and no callback follows. ECONNREFUSED with `peer`: the peer has rejected, and `peer` has its
-  // private data. ECONNREFUSED with nullptr: no process listens. Other errors: ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
-  // EPROTO (a malformed or impossible start-up frame), ECONNRESET, ENOMEM.
+  // private data. ECONNREFUSED with nullptr: no process listens. Some other errors: ETIMEDOUT, EHOSTUNREACH,
+  // ENETUNREACH, EPROTO (a malformed or impossible start-up frame), ECONNRESET, ENOMEM, and those of attach().
   virtual void failed(int error, const CallParameters* peer) = 0;
-  // An established stream has ended, for whatever reason and by whichever side; the QP is in ERR. No callback follows.
+  // An established stream has ended, for whatever reason and by whichever side. A QP that rdma_cm has connected is no
+  // longer in RTS. No callback follows.
   virtual void disconnected() = 0;
 };
 
-// Destroying the last reference to a call that is not established closes its socket without a callback. Once the call
-// is established, the QP owns it.
+// Destroying the last reference to a call closes the call's socket without a callback. Once the call has given its
+// stream to the QP, the stream has a reference, too.
 class Call {
  public:
   virtual ~Call() = default;
 
-  // Passive side: answers the request with a reply and gives the stream to the QP. Called at most once.
+  // Passive side: answers the request with a reply and gives the stream to the QP. EINVAL if the QP cannot have a
+  // stream now, or if the request is answered already.
   virtual int accept(const CallParameters& own, std::weak_ptr<CallObserver> observer) = 0;
   // Passive side: answers the request with a rejection. Called at most once.
   virtual int reject(const std::vector<std::byte>& private_data) = 0;
-  // Ends an established connection in order: posted work is sent, then TCP is closed. ENOTCONN if it is not
-  // established.
+  // Ends the stream in order: posted work is sent, then TCP is closed. ENOTCONN if this call has given no stream to a
+  // QP, or if the stream has ended. Returns 0 for a look-up (lookup/lookup.h), which has no stream.
   virtual int disconnect() = 0;
   // Active side: the consumer has seen the reply and is ready. Has an effect only if the caller's stream belongs to a
   // Placeholder (startup/placeholder.h), which sends its ready-to-receive message only then.

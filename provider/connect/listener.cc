@@ -46,8 +46,8 @@ class ListenerImpl final : public Listener,
 
   int start(int backlog) {
     most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));
-    // The observer applies the program's backlog, which counts MPA requests. The backlog of TCP is larger, since many
-    // callers may connect at the same time.
+    // The observer applies the program's backlog, which counts MPA requests. The backlog of TCP is at least kMostCalls,
+    // since many callers may connect at the same time.
     if (::listen(socket_.fd(), std::max(backlog, kMostCalls)) != 0) return errno;
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this());
   }
@@ -70,17 +70,19 @@ class ListenerImpl final : public Listener,
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
   static constexpr std::size_t kMostAtOnce = 64;  // TCP connections accepted in one call of ready()
   // If too many calls are pending, a call may be closed in favour of a new one: after kTimeToSpeak if no octet of its
-  // MPA request has arrived, after kTimeToFinish if the request is incomplete. Only lost segments delay a request that
-  // has begun, and TCP retransmits them within kTimeToFinish.
+  // MPA request has arrived, after kTimeToFinish if the request is incomplete. Usually only lost segments delay a
+  // request that has begun, and TCP retransmits them within kTimeToFinish. If no call can be closed, the listener
+  // accepts none for kPause.
   static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kTimeToFinish{1000}, kPause{20};
   // Limits for a program that takes requests more slowly than they come. If the observer has had no room after
   // kMostInVain pauses (kPause) in a row, the waiting requests are passed to the observer all the same, and it refuses
-  // them. The number of waiting requests is limited to kMostWaiting times the backlog.
+  // them. At most kMostWaiting * most_ requests wait; a further request is passed to the observer at once.
   static constexpr unsigned kMostInVain = 10;
   static constexpr std::size_t kMostWaiting = 16;
 
-  // The origin of a call: a user of this host, or the address of another host. If there is no room, the origin with the
-  // most calls loses one, so that one origin cannot keep others out.
+  // The origin of a call: a user of this host, or the address of another host (of an IPv6 address the /64 prefix). If
+  // there is no room for a new call, the origin with the most calls loses one, so that one origin cannot keep others
+  // out.
   struct Source {
     Gid address{};
     std::optional<uid_t> user;
@@ -161,9 +163,10 @@ class ListenerImpl final : public Listener,
     if (!std::exchange(timer_runs_, true)) CmLoop::instance().after(kPause, shared_from_this());
   }
 
-  // Makes room by closing one call without an answer, unless reading from its socket now completes its request. Calls
-  // that have sent nothing are closed first, and of these the oldest call of the Source with the most such calls. False
-  // if no call is old enough.
+  // Makes room by closing one call without an answer: the oldest call of the Source with the most calls. Calls that
+  // have sent nothing are chosen first, then those that have sent a part of their request. The socket of the chosen
+  // call is read once more: the call stays open if its request is now complete, or has only now begun. False if the
+  // chosen call is not old enough (may_give_way()).
   bool give_way() {
     const auto now = CmLoop::Clock::now();
     std::map<Source, std::size_t> counts;
@@ -196,7 +199,7 @@ class ListenerImpl final : public Listener,
     return false;
   }
 
-  // Called with a request that is complete.
+  // Called when the whole request of `call` has arrived.
   void requested(std::shared_ptr<Call> call, const CallParameters& peer) {
     forget(call.get());
     const auto observer = observer_.lock();
@@ -207,8 +210,8 @@ class ListenerImpl final : public Listener,
     look_again();
   }
 
-  // Passes waiting requests to the observer while it has room. Requests that have waited in vain are passed on, too,
-  // and the observer refuses them.
+  // Passes waiting requests to the observer while it has room. After kMostInVain calls of this function without room,
+  // all of them are passed on, and the observer refuses them.
   void report_waiting() {
     const auto observer = observer_.lock();
     if (observer == nullptr) return waiting_.clear();

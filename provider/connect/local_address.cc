@@ -28,7 +28,8 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (use == Use::calls)
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // otherwise bind() takes a port for each socket
   // A system call instead of libc's bind(), which uiw's preload library replaces: that bind() would take this socket
-  // for one of the program's, to which an id of rdma_cm leaves its port (kernel-abi/interposer/hooks/sockets.cc).
+  // for one of the program, and make an rdma_cm id of this process give up a port that this socket finds in use
+  // (kernel-abi/interposer/hooks/sockets.cc).
   if (::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0) return -errno;
   socklen_t size = sizeof local;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;

@@ -24,7 +24,8 @@ int bind_socket(sockaddr_storage& local, bool v6only);
 int holding_socket(sockaddr_storage& local, bool v6only, bool shares = false);
 
 // Makes a UDP socket for the datagrams of queue pairs. It reserves this port on all IPv4 and IPv6 addresses as
-// holding_socket() does, has buffers as large as the kernel grants, and reports the local address of each datagram.
+// holding_socket() does, has large buffers (want_datagram_buffers()), and reports the local address of each datagram.
+// Returns the descriptor, which the caller owns, or a negative errno: -EAFNOSUPPORT if the host has no IPv6.
 int holding_datagram_socket(std::uint16_t port);
 // Makes the socket report the traffic class, hop limit and flow label of each datagram, as far as the kernel can, and
 // send with the flow label in the destination's sockaddr_in6 instead of one that the kernel chooses.
@@ -46,7 +47,7 @@ inline bool set_option(int fd, int level, int option, bool on) {
 
 // Stores in `local` the address that the routing of the host chooses for a destination, with port 0. If `source` is a
 // concrete address, `local` becomes this address, after a check that the host has it. Returns 0 or an errno:
-// ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL.
+// ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL, or another one of socket(), bind() or connect().
 int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local);
 
 // The following functions take an IPv4 or IPv6 address.

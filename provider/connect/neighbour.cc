@@ -52,7 +52,7 @@ struct Octets {
 
 struct NextHop {
   int error = 0;         // the errno with which the route refuses, else 0
-  bool outside = false;  // the next hop is on another host; only then the fields below are set
+  bool outside = false;  // the next hop is on another host; only then the fields below are valid
   unsigned ifindex = 0;
   Octets address;
 };
@@ -105,7 +105,7 @@ bool resolves(unsigned ifindex) {
 }
 
 // The state of the neighbour, NUD_* of <linux/neighbour.h>; NUD_NONE if there is no such entry, and NUD_NOARP if the
-// kernel cannot be asked (before Linux 5.0).
+// kernel does not say (before Linux 5.0, for example).
 unsigned neighbour_state(const NextHop& hop) {
   ndmsg request{};
   request.ndm_family = static_cast<unsigned char>(hop.address.family());

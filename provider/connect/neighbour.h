@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Checks that an address can be reached as far as the next hop: there is a route, and the next hop (the host itself or
+// Checks that an address can be reached as far as the next hop: there is a route, and the next hop (the destination or
 // a gateway) has answered with its link-layer address. Adapters check this before they connect (core/addr.c of the
 // kernel); TCP would notice a missing neighbour only seconds later.
 //
@@ -14,14 +14,14 @@
 
 namespace uiw::provider {
 
-// Whether the next hop from a local address to `destination` is known: 0 if it is known or needs no resolution
-// (addresses of this host, multicast, interfaces without ARP or neighbour discovery), and also if the kernel does not
-// say; EINPROGRESS while the kernel resolves it; otherwise the error of the route: ENETUNREACH, EHOSTUNREACH, EACCES or
-// EINVAL. A link-local IPv6 address needs its scope (sin6_scope_id).
+// Whether the next hop from the local address `source` to `destination` is known: 0 if it is known or needs no
+// resolution (addresses of this host, multicast, interfaces without ARP or neighbour discovery), and also if the kernel
+// does not say or sends no datagram; EINPROGRESS while the kernel resolves it; otherwise the error of the route:
+// ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL. A link-local IPv6 address needs its scope (sin6_scope_id).
 int look_at_neighbour(const sockaddr_storage& source, const sockaddr_storage& destination);
 
-// How long a caller waits after EINPROGRESS before it calls look_at_neighbour() again. `asked`: the number of its calls
-// so far.
+// How long a caller waits after EINPROGRESS before it calls look_at_neighbour() again. `asked`: how often the caller
+// has waited before.
 std::chrono::milliseconds neighbour_pause(unsigned asked);
 
 // Waits until the neighbour is known. Like adapters, waits one second at most. 0, ETIMEDOUT, or an error of

@@ -58,8 +58,8 @@ class NetlinkQuery {
     possible_ = possible_ && nla_put(request_.get(), type, size, data) == 0;
   }
 
-  // Sends the query, and returns the body of the answer. Null if the kernel returns an error or the query cannot be
-  // sent, for lack of descriptors for example.
+  // Sends the query, and returns the body of the answer. Null if the kernel returns an error, if the answer is too
+  // short or if the query cannot be sent, for lack of descriptors for example.
   template <typename Body>
   const Body* answer(NetlinkAsker& asker) {
     if (possible_) answer_ = asker.ask(request_.get());

@@ -18,7 +18,7 @@ class Numbered {
   virtual Driven* driven() { return nullptr; }
   // The interface for datagrams (datagram/datagram_target.h); null if the entry receives none.
   virtual DatagramTarget* datagrams() { return nullptr; }
-  // Called in the child of a fork, in which the object belongs to the parent.
+  // Called in the child of a fork: the object belongs to the parent, and the child only has a copy of it.
   virtual void after_fork_in_child() = 0;
 
  protected:

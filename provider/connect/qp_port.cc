@@ -59,7 +59,7 @@ int bind_port(std::uint16_t& port, bool shares = false) {
     v4.sin_port = htons(port);
     fd = holding_socket(any, false, shares);
   }
-  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // the bound socket keeps other users out
+  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // keeps other users out
   // sin_port and sin6_port are at the same offset.
   if (fd >= 0) port = ntohs(v6.sin6_port);
   return fd;
@@ -107,9 +107,9 @@ int reserve(Ports& all, std::uint16_t& port) UIW_REQUIRES(all.mutex) {
   return 0;
 }
 
-// Replaces the sockets of a port after the process has changed its user, as services do, since callers check the user
-// of the listener. Connections keep the port bound for the former user, so the old and the new sockets share the port
-// by SO_REUSEADDR. The old socket is closed last, since otherwise anybody could bind the port in between.
+// Replaces the TCP sockets of a port after the process has changed its user, as services do, since callers check the
+// user of the listener. Connections keep the port bound for the former user, so the old and the new sockets share the
+// port by SO_REUSEADDR. The old socket is closed last, since otherwise anybody could bind the port in between.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();

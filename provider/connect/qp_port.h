@@ -26,15 +26,16 @@ constexpr std::uint32_t kFirstQpNumber = std::uint32_t{kFirstPort} << 8;
 
 constexpr std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<std::uint16_t>(qp_number >> 8); }
 
-// Reserves a port, within UIW_PORT_RANGE, that no other process of this network namespace has reserved; 0 with errno if
-// there is none. The caller must not hold a lock that before_fork() (provider/verbs/fork.cc) takes after lock_ports().
+// Reserves a port, within UIW_PORT_RANGE if that is set, that no other process of this network namespace has reserved.
+// 0 with errno if this fails, for example because no port or no descriptor is free. The caller must not hold a lock
+// that before_fork() (provider/verbs/fork.cc) takes after lock_ports().
 std::uint16_t reserve_port();
 // Reserves a port again that this process had released. False if this fails, for example because another process has
 // the port now.
 bool reserve_again(std::uint16_t port);
 
-// The user for whom this process has reserved the port; no other user has a socket on it. Nothing if this process has
-// not reserved the port.
+// The user for whom this process has reserved the port; no other user can bind a TCP socket to the port. Nothing if
+// this process has not reserved the port.
 std::optional<uid_t> holder_of(std::uint16_t port);
 
 // A new descriptor for the UDP socket of a reserved port, which the caller owns; or a negative errno, -EAFNOSUPPORT if
@@ -44,9 +45,10 @@ int datagram_descriptor(std::uint16_t port);
 // Closes the listeners of the port and releases it.
 void release_port(std::uint16_t port);
 
-// Listens for calls to queue pairs of this port, on every address of the device and on no other. 0, or an errno if it
-// cannot listen on `own`, the address of the queue pair: EADDRINUSE if another process listens there, EADDRNOTAVAIL if
-// the address does not exist any more.
+// Listens for calls to queue pairs of this port, on every address of the device. 0, or an errno if it cannot listen on
+// `own`, the address of the queue pair: EADDRINUSE if another process listens there, EADDRNOTAVAIL if the device does
+// not have the address any more, EINVAL if this process has not reserved the port, or another errno. Throws
+// std::bad_alloc.
 int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
               const std::shared_ptr<ListenObserver>& observer);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Queue pair numbers of 24 bits: the upper 16 bits are a TCP port of this process (qp_port.h), the lower 8 bits are a
-// slot. Each number belongs to one queue pair at a time, and is not used again soon. Thread-safe.
+// slot. Each number belongs to one queue pair or DatagramPort at a time, and is not used again soon. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace uiw::provider {
 class Attachable;
 class Numbered;
 
-// Takes a number for `qp`, which must remain live until hide_qp() and a grace period. 0 if none is free.
+// Takes a number for `qp`, which must remain live until hide_qp() and a grace period. 0 if no number is free
+// and no port for further numbers can be reserved. Throws std::bad_alloc.
 std::uint32_t take_qp_number(Numbered& qp);
 // The object that has this number, or null. Called inside a ReadSection; the result is valid until its end.
 Numbered* find_numbered(std::uint32_t number);

@@ -163,7 +163,7 @@ bool is_held_by_another(const Name& name) {
   return holder && holder->pid != ::getpid();
 }
 
-// Whether another process has taken the RDMA port number for a single address of this family, or for all addresses.
+// Whether another process has taken the RDMA port number for a single address of this family, or for all of them.
 bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number) {
   std::array<char, 64> wanted{};
   const int length = std::snprintf(wanted.data(), wanted.size(), "@%s/%u/", prefix_of(space), number);

@@ -13,7 +13,7 @@
 // belongs to root or to the caller's own user. If one user has the name for the address and another user the name for
 // all addresses, the caller believes the one that belongs to root or to its own user.
 //
-// Thread-safe. Nothing here blocks.
+// Thread-safe. Nothing here blocks, but take_rdma_port() may wait for some milliseconds (join_port_mapper()).
 #pragma once
 
 #include <sys/socket.h>
@@ -44,8 +44,9 @@ int check_rdma_port(const sockaddr_storage& address, bool v6only, PortSpace spac
 // Takes the number that `address` has as its port, for its IPv4 or IPv6 address. A wildcard stands for all addresses;
 // the IPv6 wildcard includes all IPv4 addresses unless `v6only` is set. `substitute`: 0 if the listener uses the port
 // of that number, otherwise which substitute port it uses. Callers of other hosts learn a substitute from the port
-// mapper (mapper/), unless the address is a loopback one. 0, an error of check_rdma_port(), EADDRINUSE if a program
-// that is not uiw's has the port of the port mapper, EMFILE, ENFILE, ENOMEM, or an errno of CmLoop::start().
+// mapper (mapper/), unless the address is a loopback one. 0, an error of check_rdma_port(), EADDRINUSE also if this
+// process has the number already, EMFILE, ENFILE, ENOMEM, an errno of CmLoop::start(), or, for a substitute port, an
+// errno of join_port_mapper(). Throws std::bad_alloc.
 int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken,
                    PortSpace space = PortSpace::tcp);
 

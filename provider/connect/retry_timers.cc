@@ -30,7 +30,8 @@ class RetryTimerTask final : public CmLoop::TimedTask {
   void run() override;
 };
 
-// `task` is made with the first connection, with `making` locked. It is read without the lock once `prepared` is set.
+// `task` is made by the first prepare_retry_timers(), with `making` locked. It is read without the lock once `prepared`
+// is set.
 struct Shared {
   Mutex making;
   std::shared_ptr<RetryTimerTask> task;

@@ -5,7 +5,7 @@
 
 namespace uiw::provider {
 
-// To be called when a connection with a retry timer begins. Throws std::bad_alloc.
+// To be called before a connection with a retry timer, or an attempt to make one, begins. Throws std::bad_alloc.
 void prepare_retry_timers();
 // To be called when work is posted to such a connection, or when such a connection begins with posted work. From here
 // on the retry timers of all queue pairs are checked periodically, until none has posted work. Costs only two loads if

@@ -55,7 +55,7 @@ struct Address {
 Immortal<NetlinkAsker> sockets(NETLINK_SOCK_DIAG);
 Immortal<NetlinkAsker> routes(NETLINK_ROUTE);
 
-// The kernel's setting overflowuid. It is read once, since it does not change while programs run.
+// The kernel's setting overflowuid. It is read once, since nobody is expected to change it while programs run.
 uid_t overflow_user() {
   static std::atomic<std::int64_t> found{-1};
   if (const std::int64_t before = found.load(std::memory_order_relaxed); before >= 0) return static_cast<uid_t>(before);
@@ -101,7 +101,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
   return same ? Found{answer->idiag_state, answer->idiag_uid, answer->idiag_inode} : std::optional<Found>{};
 }
 
-// Finds a connection in the text table in /proc, where addresses are words in host byte order.
+// Finds a connection or a listener in the text table in /proc, where addresses are words in host byte order.
 std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
   const TextFile file = open_text_file(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   if (!file) return std::nullopt;
@@ -130,7 +130,8 @@ std::optional<Found> read_table(int family, const Address& local, const Address&
   return std::nullopt;
 }
 
-// The owner of a socket. Empty if the process has closed the socket: the kernel then reports no inode, and user 0.
+// The owner of a socket. Empty if there is none or its user is unknown, and also if the process has closed the socket:
+// the kernel then reports no inode, and user 0.
 std::optional<uid_t> owner(int family, const Address& local, const Address& remote, bool listens) {
   static std::atomic<bool> kernel_answers{false};
   std::optional<Found> found = ask_kernel(family, local, remote);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The owner of a TCP socket of this network namespace, as the kernel knows it.
 //
-// Queries use NETLINK_SOCK_DIAG (sock_diag(7)), or /proc/net/tcp if that is not available. Users that have no number in
-// the user namespace of the calling process (user_namespaces(7)) all appear as one number, so they count as unknown.
-// All functions are thread-safe; the kernel answers at once. Addresses are IPv4 or IPv6, with ports.
+// Owners are found by NETLINK_SOCK_DIAG (sock_diag(7)), or in /proc/net/tcp if that is not available. Users that have
+// no number in the user namespace of the calling process (user_namespaces(7)) all appear as one number, so they count
+// as unknown. All functions are thread-safe; the kernel answers at once. Addresses are IPv4 or IPv6, with ports.
 #pragma once
 
 #include <sys/socket.h>

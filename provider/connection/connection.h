@@ -7,8 +7,8 @@
 // ends). What the two ends have agreed on is the session's ConnectionRules.
 //
 // Locks: the receiver's is taken first, then the sender's, then those of completion queues. The phase changes with both
-// held. Functions are called inside a ReadSection, with the locks held that their annotations name; without a
-// session they do nothing, unless a comment says that there must be one.
+// held, except in the child of a fork. Functions are called inside a ReadSection, with the locks held that their
+// annotations name; without a session they do nothing, unless a comment says that there must be one.
 #pragma once
 
 #include <pthread.h>
@@ -50,12 +50,13 @@ class Connection final : rdmap::ReceiveHost {
     idle,  // there is no session
     running,
     closing,    // orderly end: what is posted is sent, then FIN
-    lingering,  // the FPDU in progress and a Terminate are sent; what arrives is dropped
+    lingering,  // the FPDU in progress and a Terminate, if one is due, are sent; what arrives is dropped
     gone,       // a manual connection whose peer has left; no work has failed because of that yet
     ended,
   };
   using ProbePolicy = SendScheduler::ProbePolicy;
-  // The connection of the queue pair with this number, or null. To be called, and used, inside a ReadSection.
+  // The connection of the queue pair with this number, or null. To be called inside a ReadSection, which stays open
+  // while the result is used.
   using Find = Connection* (*)(std::uint32_t qp_number);
 
   // `engine` must remain live as long as the connection.
@@ -63,18 +64,19 @@ class Connection final : rdmap::ReceiveHost {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Work is flushed with both locks held, so that nothing is placed for flushed work.
+  // Sends are flushed with both locks held, receives with the receiver's lock held, so that nothing is placed for
+  // flushed work.
   struct Locks {
     alignas(64) SectionMutex receive;
     alignas(64) SectionMutex send;
   } locks;
   // Flags and values that threads read without holding a lock of the connection.
   struct Signals {
-    alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
+    alignas(64) std::atomic<bool> receive_stalled{false};  // the stream reads nothing until a receive is posted
     // Sends are deferred: posts wait for the next posts, or a probe (an RDMA Read of no octets) waits.
     alignas(64) std::atomic<bool> deferred{false};
-    std::atomic<std::uint64_t> posts_wait_since{0};  // since when posts are deferred (monotonic, ns); 0: none are
-    std::atomic<pthread_t> poster{};                 // the thread that made these posts
+    std::atomic<std::uint64_t> posts_wait_since{0};  // when the oldest deferred post was made (monotonic, ns); 0: none
+    std::atomic<pthread_t> poster{};                 // the thread that made the last of these posts
   } signals;
 
   // Sets the parts of the queue pair that this connection uses, and the memory that the connection may access. Called
@@ -102,8 +104,8 @@ class Connection final : rdmap::ReceiveHost {
   // read before begin(). prepare() throws std::bad_alloc. `owner` may be null.
   void prepare(std::uint32_t qp_number, const rdmap::ConnectionRules& rules, std::shared_ptr<ConnectionOwner> owner,
                TcpStream&& socket) UIW_REQUIRES(locks.receive, locks.send);
-  // Makes the octets go through shared memory once the peer has agreed. Called at most once, after prepare(). Returns 0
-  // or an errno. Throws std::bad_alloc.
+  // Makes the octets go through shared memory once the peer has agreed. Called at most once, after prepare(). Returns
+  // 0, also if the octets stay on TCP, or an errno. Throws std::bad_alloc.
   int share(SharedOffer&& offer) UIW_REQUIRES(locks.receive, locks.send);
   void begin() UIW_REQUIRES(locks.receive, locks.send) { phase_ = Phase::running; }
   // Called instead of begin() if the session cannot begin: gives the socket back to the caller.
@@ -124,15 +126,16 @@ class Connection final : rdmap::ReceiveHost {
   // ---- With the receiver's lock held ----
   // Called by a thread that receives for the connection: ends the session if the sender has found an error, then reads
   // and processes what has arrived. True if the caller is to release the receiver's lock and then to call send_turn().
-  // `work` is set to whether there was anything to do.
+  // Sets `work` to whether there was anything to do, unless there is no session or it is over.
   bool receive_turn(Driver driver, bool& work) UIW_REQUIRES(locks.receive);
   bool is_of(const ConnectionOwner* owner) const UIW_REQUIRES(locks.receive) {
     return !is_idle() && session_->owner.get() == owner;
   }
-  // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the session is over already.
+  // Orderly end: what is posted is sent, then TCP is closed. Returns 0, or ENOTCONN if there is no session that runs or
+  // closes.
   int disconnect() UIW_REQUIRES(locks.receive);
-  // Ends the session although neither end has closed it. `beginning`: the peer's first message has not arrived in time;
-  // `by_fault`: the user has asked for a fault (provider/process/faults/).
+  // Ends the session although the peer has not closed it. `beginning`: the peer's first message has not arrived in
+  // time; `by_fault`: the user has asked for a fault (provider/process/faults/).
   enum class Lost { beginning, by_fault };
   void lose(Lost why) UIW_REQUIRES(locks.receive);
   // A completion queue has overflowed: sends a Terminate.
@@ -141,15 +144,17 @@ class Connection final : rdmap::ReceiveHost {
   void end_without_memory() UIW_REQUIRES(locks.receive);
   // ibv_modify_qp to ERR: flushes all work. There must be a session that runs or closes.
   void flush_work() UIW_REQUIRES(locks.receive);
-  // The program is done with the queue pair: if the peer's Sends and Writes complete only when they are placed, reports
-  // to the peer what has been placed, as far as TCP accepts the octets at once.
+  // Called before the step to RESET or ERR, by ibv_destroy_qp, and at exit(): if the peer's Sends and Writes complete
+  // only when they are placed, reports to the peer what has been placed, as far as the stream accepts the octets at
+  // once.
   void leave() UIW_REQUIRES(locks.receive);
   // Posted work has waited for its peer for too long: `culprit` completes with `status`, and the rest is flushed.
   // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The session lingers if `status` is
   // rnr_exceeded, and ends at once otherwise. There must be a session.
   void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(locks.receive);
   // Makes epoll report events of the socket, or not (Driven::watch_socket()). With shared memory this does nothing: the
-  // socket stays watched, since octets do not arrive there. False if there is no memory to watch the socket.
+  // socket stays watched, since octets do not arrive there. False if epoll has no memory to watch the socket, or the
+  // user's limit of watches is reached.
   bool watch_socket(bool watched) UIW_REQUIRES(locks.receive);
   // Called when the session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the
   // peer's first message, or, if the settings allow that, a moment after the peer has the MPA Reply. `by_owner`:
@@ -193,8 +198,8 @@ class Connection final : rdmap::ReceiveHost {
   // Whether the program has disconnected, and FIN is not sent or the peer's TCP has not acknowledged everything yet.
   bool delivers_last() const UIW_REQUIRES(locks.send);
   // Whether the peer's host has acknowledged nothing for longer than `retry` while TCP retransmits; or, with
-  // `has_to_answer` (the peer has no reason to be silent), whether no octets have moved for longer than `retry` and the
-  // timeout of start-up. There must be a session.
+  // `has_to_answer` (the peer has no reason to be silent), whether no octets have moved for longer than both `retry`
+  // and the timeout of start-up. There must be a session.
   bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer)
       UIW_REQUIRES(locks.send);
   // If Sends and Writes complete when they are placed (the remote rule), and shared memory shows what the peer has
@@ -208,7 +213,7 @@ class Connection final : rdmap::ReceiveHost {
   void note_return_to_program(std::uint64_t now) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->scheduler.resume(now);
   }
-  // Adds to the counters of the port what TCP has moved since the last call. `closes`: the socket is about to be
+  // Adds to the counters of the port what the stream has moved since the last call. `closes`: the socket is about to be
   // closed; what TCP has not sent yet goes out after that and is counted, too, unless the connection is reset.
   void count_traffic(bool closes) UIW_REQUIRES(locks.send);
   // The traffic of the session that is not in the counters of the port yet.
@@ -227,7 +232,8 @@ class Connection final : rdmap::ReceiveHost {
   std::size_t octets_in_one_send() const UIW_REQUIRES(locks.send) {
     return std::min(octets().octets_in_one_send(), mpa::Batch::limit(session_->rules.copies()));
   }
-  // Whether the socket accepts no more octets for now. To be called with either lock held. There must be a session.
+  // Whether sending has stopped because the stream accepts no more octets for now, or because the thread had no memory
+  // for its buffers. To be called with either lock held. There must be a session.
   bool full() const { return session_->send_state.load(std::memory_order_relaxed) == SendState::socket_full; }
   // To be called when the program has posted work. There must be a session.
   void note_post() UIW_REQUIRES(locks.send) { session_->piggybacking.posted(); }
@@ -237,7 +243,7 @@ class Connection final : rdmap::ReceiveHost {
     idle,         // no thread is sending
     sending,      // a thread is sending, with the sender's lock held
     send_again,   // as `sending`, and another thread has delegated a request to that thread
-    socket_full,  // no thread is sending, since the socket takes no more for now
+    socket_full,  // no thread is sending: the stream takes no more for now, or there was no memory
   };
   // The time between the acknowledgement of the MPA Reply by the peer's TCP and the first message of this end.
   static constexpr std::chrono::milliseconds kReplyTime{20};
@@ -247,17 +253,17 @@ class Connection final : rdmap::ReceiveHost {
 
     const std::uint64_t number;  // unique in the process
     const rdmap::ConnectionRules rules;
-    std::shared_ptr<ConnectionOwner> owner;  // null once it has been told of the end
-    // Opened and closed with both locks held. The TCP connection lives as long as the session, even if the octets go
-    // through shared memory.
+    std::shared_ptr<ConnectionOwner> owner;  // null if there is none, or once it has been told of the end
+    // Opened and closed with both locks held. The TCP connection stays open until the session ends, even if the octets
+    // go through shared memory.
     TcpStream socket;
     std::unique_ptr<SharedStream> shared;  // null: the octets go by TCP
     alignas(64) rdmap::SharedReads reads;
     Movement movement;
     bool giving_up = false;
-    bool speaks_first = false;  // a responder that has been allowed to send before the peer's first message
+    bool speaks_first = false;  // this end, a responder, may send before the peer's first message
 
-    // The members below need the sender's lock.
+    // The members below need the sender's lock, unless they are atomic.
     alignas(64) rdmap::Transmitter transmitter;
     std::atomic<SendState> send_state{SendState::idle};
     SendScheduler scheduler;
@@ -269,7 +275,7 @@ class Connection final : rdmap::ReceiveHost {
     std::atomic<bool> send_error{false};
     // If follows_peer: work completes once the peer has placed the octets before this position (see take_placed()).
     std::atomic<std::uint64_t> awaited_position{rdmap::PlacementTracker::kNowhere};
-    std::uint64_t moved = 0;  // octets acknowledged and received at the last call of unanswered()
+    std::uint64_t moved = 0;  // octets acknowledged and received, when unanswered() compared them last
     std::chrono::steady_clock::time_point unmoved_since;
 
     // The members below need the receiver's lock.
@@ -278,7 +284,7 @@ class Connection final : rdmap::ReceiveHost {
     ReadAhead read_ahead;
     std::uint64_t pauses = 0;
     bool transmit_wanted = false;
-    bool answer_wanted = false;  // a probe of the peer is to be answered; the answer says that its work is placed
+    bool answer_wanted = false;  // a probe, by which the peer asks whether its work is placed, is to be answered
     Piggybacking piggybacking;
     ExpectedMessage expected_message;
     bool first_by_owner = false;
@@ -287,7 +293,7 @@ class Connection final : rdmap::ReceiveHost {
     bool drop_logged = false;  // answer_dropped() has written its line to the log
     bool peer_wants_reports = false;
     bool rnr_report_due = false;
-    bool rnr_reported = false;  // the peer was sent an RNR report, and not yet that a receive is posted
+    bool rnr_reported = false;  // the peer has got an RNR report, and no report since that a receive is posted
     bool watched = true;
     bool receive_error_reported = false;  // a completion of the receive queue has reported the error
   };
@@ -296,8 +302,8 @@ class Connection final : rdmap::ReceiveHost {
   const ByteStream& octets() const {
     return session_->shared ? static_cast<const ByteStream&>(*session_->shared) : session_->socket;
   }
-  // Calls `function` on the thread "uiw-cm" after `delay`, with the receiver's lock held, unless this session has been
-  // abandoned or replaced by then. False if there is no memory for the timer.
+  // Calls `function` on the thread "uiw-cm" after `delay`, with the receiver's lock held, unless by then the queue pair
+  // is gone, or this session was abandoned or replaced. False if there is no memory for the timer.
   using Late = void (Connection::*)(std::uint64_t argument);
   bool later(std::chrono::milliseconds delay, Late function, std::uint64_t argument);
   void speak_first(std::uint64_t acknowledged) UIW_REQUIRES(locks.receive);
@@ -317,16 +323,17 @@ class Connection final : rdmap::ReceiveHost {
   void finish_sending() UIW_REQUIRES(locks.send);
   ProbePolicy probe_policy(Driver driver) const UIW_REQUIRES(locks.send);
   // Hands a request to send to the thread that is sending now, which makes another pass before it stops, so the caller
-  // need not wait for the lock. False if no thread is sending, or the session is ending; then the caller takes the lock
-  // and sends.
+  // need not wait for the lock. False if no thread is sending, or the session does not run any more; then the caller
+  // itself has to send, with the sender's lock.
   bool delegate_to_sending_thread() UIW_REQUIRES(locks.receive);
-  // Called before a receive completes: first reports the completion of the Sends that the received message may answer.
-  // If Sends complete when TCP has taken them (the local rule), waits until the thread that is sending now, if any, has
-  // reported them.
+  // Reports the completions of the Sends that a received message may answer. Called before the receive of that message
+  // completes, if both queues have one completion queue, or if `follows_peer`. If Sends complete when TCP has taken
+  // them (the local rule), waits until the thread that is sending now, if any, has reported them. By the remote rule
+  // without shared memory this does nothing.
   void wait_for_sends() UIW_REQUIRES(locks.receive);
   // Whether an error was found while sending, for which the caller has to end the session; true once for each error.
-  // Every poll calls this, so it writes only if there is an error. After the error note_error() requests another call
-  // of receive_turn(), which sees an error that this load misses.
+  // Each receive_turn() calls this, so it writes only if there is an error. Once note_error() has stored the error, it
+  // requests another call of receive_turn(), and that call sees an error that this load misses.
   bool take_error() UIW_REQUIRES(locks.receive) {
     if (!session_->send_error.load(std::memory_order_acquire)) return false;
     session_->send_error = false;
@@ -336,7 +343,7 @@ class Connection final : rdmap::ReceiveHost {
   void note_placed() UIW_REQUIRES(locks.receive) {
     if (session_->shared) session_->shared->note_placed(session_->deframer.taken());
   }
-  // Whether this end has placed octets that the peer does not know of yet (shared memory only).
+  // Whether this end has placed octets and has not told the peer so yet (shared memory only).
   bool has_to_say() const { return session_->shared && session_->shared->has_to_say(); }
   // Whether take_placed() would complete anything.
   bool peer_has_placed() const {
@@ -344,15 +351,16 @@ class Connection final : rdmap::ReceiveHost {
     return awaited != rdmap::PlacementTracker::kNowhere && session_->shared &&
            session_->shared->placed_by_peer() >= awaited;
   }
-  // Whether the peer's TCP has acknowledged all that has been sent. Takes no lock.
+  // Whether all that has been sent reaches the peer even if this process ends now: the peer's TCP has acknowledged it,
+  // or it is in shared memory. Takes no lock.
   bool all_acknowledged() const;
   // Whether the sending of work has failed.
   bool has_failed() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
   // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.
   bool awaits_peer() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
-  // For a lost connection. If Sends and Writes complete when they are placed (the remote rule): completes unsignaled
-  // work at the head of the queue, and returns the first entry that the peer has not confirmed. Otherwise returns no
-  // value.
+  // For a connection that is lost, or that the peer has closed. If Sends and Writes complete when they are placed (the
+  // remote rule): completes unsignaled work at the head of the queue, and returns the oldest entry that was sent and is
+  // not confirmed, if there is one. Otherwise returns no value.
   std::optional<std::uint64_t> first_unconfirmed() UIW_REQUIRES(locks.receive) UIW_EXCLUDES(locks.send);
 
   // ---- receive.cc ----
@@ -391,12 +399,13 @@ class Connection final : rdmap::ReceiveHost {
   void note_first_message() UIW_REQUIRES(locks.receive);
   void answer_last() UIW_REQUIRES(locks.receive);  // answers what has arrived, before our FIN
   void watch_for_end() UIW_REQUIRES(locks.receive);
-  // Whether the peer accepts progress reports when this end disconnects: its Sends and Writes complete when placed.
+  // Whether the peer accepts progress reports, since its Sends and Writes complete when they are placed.
   bool takes_reports() const UIW_REQUIRES(locks.receive) {
     return session_->rules.manual || session_->peer_wants_reports;
   }
   void report(rdmap::Stag occasion) UIW_REQUIRES(locks.receive);
-  // Before this end disconnects: reports how much of the peer's work has been placed, if the peer accepts reports.
+  // Before this end leaves the connection: reports how much of the peer's work has been placed, if the peer accepts
+  // reports.
   void report_last() UIW_REQUIRES(locks.receive);
   void report_rnr() UIW_REQUIRES(locks.receive);
   void report_rnr_later() UIW_REQUIRES(locks.receive);
@@ -415,8 +424,9 @@ class Connection final : rdmap::ReceiveHost {
   void peer_left(bool broken) UIW_REQUIRES(locks.receive);
   void end_with(const rdmap::Terminate& terminate, bool peer_gone = false) UIW_REQUIRES(locks.receive);
   void end_for_send_error(bool linger) UIW_REQUIRES(locks.receive);
-  // Flushes all work and sets the state of the queue pair to ERR. `linger` keeps the socket until the FPDU in progress
-  // and a Terminate, if one is due, have gone out and the peer has closed.
+  // Completes `culprit` with `status` (or, if that is older, the work that could not be sent, with its own status),
+  // flushes all other work, and sets the state of the queue pair to ERR. `linger` keeps the session's socket until the
+  // stream has accepted the FPDU in progress, a Terminate, if one is due, and FIN, or stop_lingering() gives up.
   void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) UIW_REQUIRES(locks.receive);
   void end_by_reset() UIW_REQUIRES(locks.receive);
   void report_lost() UIW_REQUIRES(locks.receive);

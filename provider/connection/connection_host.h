@@ -28,7 +28,7 @@ class ConnectionWork : public rdmap::SendHost {
   // The message that had begun to use `buffer` counts as never begun, so the receive is free again. A receive that
   // cannot be given back to its shared receive queue completes as flushed if `completes` is set.
   virtual void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) = 0;
-  // Every receive that is posted completes as flushed.
+  // Every posted receive completes as flushed, except those of a shared receive queue, which stay there.
   virtual void flush_receives() = 0;
 
  protected:
@@ -42,13 +42,12 @@ class ConnectionHost {
   // With the receiver's lock held.
   virtual void report(ibv_event_type type) = 0;
 
-  // Called with both locks held, when the session ends and before its work is flushed. Sets the queue pair's state to
-  // ERR.
+  // Called with both locks held, before the work of a session that ends is flushed. Sets the queue pair's state to ERR.
   virtual void enter_error() = 0;
   // Called with both locks held. The peer of a manual connection has left; posted work fails after a while
   // (RetryTimer).
   virtual void peer_gone() = 0;
-  // With the sender's lock held. TCP has taken all that may be sent now.
+  // With the sender's lock held. The stream has taken all that may be sent now.
   virtual void sent_all() = 0;
   // As sent_all(), after the FIN of an orderly end.
   virtual void sent_last() = 0;

@@ -27,7 +27,7 @@ void log_terminate(std::uint32_t qp_number, const char* how, const rdmap::Termin
             qp_number, how, text.layer, text.error, terminate.type, terminate.code);
 }
 
-// Counts work that fails with this status.
+// Counts the failure of work, if `status` is one of the two that have a counter.
 void count_failure(PortCounters& counters, rdmap::Status status) {
   if (status == rdmap::Status::rnr_exceeded) counters.add(PortCounter::rnr_exceeded);
   if (status == rdmap::Status::retry_exceeded) counters.add(PortCounter::retries_exceeded);
@@ -232,7 +232,7 @@ void Connection::peer_left(bool broken) {
   // ended the session for that error yet.
   if (has_failed()) return end_for_send_error(!broken);
   const LockGuard lock(locks.send);
-  // An initiator that has closed before its first message connects again, so this session is dropped.
+  // The peer is an initiator that has closed before its first message. It connects again, so this session is dropped.
   if (!session_->rules.initiator && !session_->established) return abandon(true);
   // Nothing has been exchanged, and no work is posted. The peer may have found out that it wants another queue pair, so
   // this session is dropped.
@@ -343,7 +343,7 @@ void Connection::abandon(bool completes) {
 // ---- Timers ----
 
 // Called once a second while the session lingers. A peer that reads slowly still gets all octets, if it takes them
-// within a minute.
+// within a minute and never stops for five seconds.
 void Connection::stop_lingering(std::uint64_t looks) {
   const LockGuard lock(locks.send);
   if (phase_ != Phase::lingering) return;

@@ -89,7 +89,8 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
       give_up();
     }
   }
-  // Resets the connection: the kernel would offer the rest for minutes to a peer that does not read.
+  // Resets the connection, unless the peer has acknowledged everything: the kernel would offer the rest for minutes to
+  // a peer that does not read.
   void give_up() {
     if (unacknowledged() == 0) return end();
     CmLoop::instance().unwatch(socket_.fd());

@@ -31,7 +31,8 @@ constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read
 bool Connection::receive_turn(Driver driver, bool& work) {
   const Phase phase = phase_.load();
   if (phase == Phase::idle || phase == Phase::ended || phase == Phase::gone) return false;
-  // This comes first, since nothing may be placed for work that has been flushed.
+  // An error of the sender ends the session before anything is read, since nothing may be placed for work that such an
+  // error has failed.
   if (take_error() && runs_or_closes()) end_for_send_error(true);
   if (session_->piggybacking.begin_turn())
     session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
@@ -187,7 +188,7 @@ ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
   return n;
 }
 
-// True if octets were read, or the end of the connection.
+// True if octets were read, or if the connection has ended.
 bool Connection::receive_available(Driver driver, IoScratch& io) {
   bool any = false;
   ByteStream& stream = octets();
@@ -257,8 +258,8 @@ bool Connection::resume() {
   return true;
 }
 
-// Stops reading until a receive is posted; TCP's flow control then stops the peer (Verbs draft section 13.2). False
-// once the session is over.
+// Stops reading until a receive is posted; TCP's flow control, or the full ring in shared memory, then stops the peer
+// (Verbs draft section 13.2). False once the session is over.
 bool Connection::pause(Octets rest) {
   ++session_->pauses;
   engine_.counters().add(PortCounter::rnr_waits);
@@ -277,7 +278,8 @@ void Connection::set_receive_stalled(bool stalled) {
   if (session_->transmitter.completion() == rdmap::Completion::local) return;
   const LockGuard lock(locks.send);
   session_->transmitter.set_receive_stalled(stalled);
-  // The completion rule has changed, so work behind a fence, FIN or a probe may be sent now.
+  // The rule by which Sends and Writes complete has changed with this, so work behind a fence, FIN or a probe may be
+  // sent now.
   session_->transmit_wanted = true;
 }
 

@@ -19,7 +19,7 @@ constexpr milliseconds kToConnect{500}, kMostGranted{4000};
 // The shortest time that the peer gets to post a receive: a busy host may take this long to answer, or to check its
 // timers.
 constexpr milliseconds kLeastRnrTime{100};
-constexpr milliseconds kInVain{500};  // time until work fails after the peer has closed the connection
+constexpr milliseconds kInVain{500};  // how long the oldest work waits if the peer has closed the connection
 constexpr unsigned kForEver = 7;      // value of rnr_retry
 // The 32 values of min_rnr_timer, in microseconds.
 constexpr unsigned kRnrTimers[] = {655'360, 10,     20,     30,      40,      60,      80,      120,

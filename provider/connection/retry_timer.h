@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How long posted work may wait for its peer on a manual connection, or one of rdma_cm in the RoCE view, by the
 // attributes timeout, retry_cnt and rnr_retry of ibv_modify_qp. An adapter counts its retransmissions. Here TCP
-// retransmits, so the limit is the time that the retransmissions of an adapter would take.
+// retransmits, so the limit is the time that the retransmissions of an adapter would take, with an addition for busy
+// hosts.
 //
 // This class only decides; the caller ends the session. Called with the sender's lock held.
 #pragma once
@@ -37,8 +38,8 @@ class RetryTimer {
     gone,            // the peer has closed the connection
   };
 
-  // Whether the oldest work has changed since work_at() was called last. `head` is the entry of the oldest work in the
-  // send queue.
+  // Whether the oldest work has changed since work_at() was called last. `head` is the sequence number of the oldest
+  // work in the send queue.
   bool has_moved(std::uint64_t head) const { return head != head_; }
   void work_at(std::uint64_t head, Clock::time_point now) {
     head_ = head;

@@ -51,7 +51,7 @@ void Connection::transmit(ProbePolicy policy) {
     }
     if (fill == rdmap::Transmitter::Fill::local_error) {
       note_error();
-      continue;  // the next fill() sends the Terminate, if one is due
+      continue;  // the next fill() builds the Terminate, if one is due
     }
     const ssize_t taken = stream.send(batch.fpdus.vectors());
     if (taken < 0) {
@@ -72,20 +72,21 @@ void Connection::transmit(ProbePolicy policy) {
   }
   publish_deferred();
   finish_sending();
-  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also after a failed response
+  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also after a failed answer
 }
 
 // Something cannot be sent, so the session has to end. Ending it flushes the work, but another thread may be placing
-// the response to a Read of ours now. So the next thread that holds the receiver's lock ends the session.
+// the response to an RDMA Read of this end now. So the next receive_turn(), which holds the receiver's lock, ends the
+// session.
 void Connection::note_error() {
   session_->send_error = true;
   engine_.request_turn(number_);
 }
 
-// A receiving thread that reads `awaited_position` before this function stores a new value completes nothing for the
-// new value, and the peer does not wake that thread again. So this function reads the peer's position once more after
-// the store: at least one of the two threads sees what has been placed. Each pass of the loop completes work, so the
-// loop ends, whatever a hostile peer writes.
+// `awaited_position` says how far the peer has to place octets until more work completes. A receiving thread that reads
+// it before this function stores a new value completes nothing for the new value, and the peer does not wake that
+// thread again. So this function reads the peer's position once more after the store: at least one of the two threads
+// sees what has been placed. Each pass of the loop completes work, so the loop ends, whatever a hostile peer writes.
 void Connection::take_placed() {
   if (is_idle() || !session_->follows_peer || !session_->shared) return;
   std::uint64_t placed = session_->shared->placed_by_peer(), awaited;

@@ -32,7 +32,7 @@ namespace uiw::provider {
 //         20..37  DDP untagged header: last, queue 0, offset 0; the RDMAP opcode is Send, Send with solicited event, or
 //                 uiw's Send with immediate, whose four octets are in the place of the Invalidate STag
 //         38..    payload, of any size
-//         the last four: CRC32c of all octets before it, least significant octet first, as in an FPDU
+//         the last four: CRC32c of all octets before them, least significant octet first, as in an FPDU
 // Numbers are big-endian.
 constexpr std::string_view kDatagramKey = "uiwd";
 constexpr std::uint8_t kDatagramVersion = 1;
@@ -59,7 +59,7 @@ enum class DatagramError : std::uint8_t {
   none,
   size,       // too short for headers and CRC
   key,        // the first octets are not kDatagramKey
-  version,    // another version, or reserved octets that version 1 sends as zero
+  version,    // another version, or the reserved octets are not zero
   qp_number,  // more than 24 bits, or kMulticastQp as the source
   crc,
   segment,  // not an RDMAP Send in a single untagged segment of DDP queue 0

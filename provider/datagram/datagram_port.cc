@@ -127,7 +127,8 @@ void DatagramPort::detach(DatagramTarget& target, const Gid& group) {
   if (last) change_membership(fd_, group, multicast_, false);
 }
 
-// Holds members_mutex_ while the members receive the datagram, so that detach() returns only after that.
+// For multicast, holds members_mutex_ while the members of the group receive the datagram, so that detach() cannot
+// return before they have received it.
 void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   const DecodedDatagram decoded = decode_datagram(datagram.octets);
   if (decoded.error != DatagramError::none) return drop(DatagramDrop::malformed);
@@ -196,8 +197,8 @@ bool DatagramPort::progress(Driver driver) noexcept {
   return receive(driver);
 }
 
-// After an event of epoll this reads all that has arrived, since epoll does not repeat the event (EPOLLET). A poll of
-// the program reads only one batch.
+// After an event of epoll this reads all that has arrived, or requests another turn after kMostRounds batches, since
+// epoll does not repeat the event (EPOLLET). A poll of the program reads only one batch.
 bool DatagramPort::receive(Driver driver) {
   UniqueLock lock(receive_mutex_, std::defer_lock);
   if (driver == Driver::poll) {

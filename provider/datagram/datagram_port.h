@@ -2,8 +2,8 @@
 // A UDP port of this process, as one context uses it. It sends for the queue pairs of the context whose numbers contain
 // the port, and delivers each datagram that arrives to its destination, which may be any queue pair of the process. A
 // DatagramPort has a number in the table of queue pair numbers, by which the context's engine (progress/engine.h) finds
-// it. One more DatagramPort of each context is for multicast. It delivers a datagram to all queue pairs that are
-// attached to its group.
+// it. A context that uses multicast has one more DatagramPort for that, which delivers a datagram to all queue pairs of
+// the context that are attached to the datagram's group.
 //
 // Thread-safe. Lock order: receive_mutex_, members_mutex_, then the receiver's lock of a queue pair, which deliver()
 // takes; targets_mutex_ before the sender's lock of a queue pair, which may_send() takes.
@@ -83,7 +83,7 @@ class DatagramPort final : public Numbered, public Driven {
   };
   Mutex members_mutex_;
   std::vector<Member> members_ UIW_GUARDED_BY(members_mutex_);
-  std::atomic<bool> blocked_{false};  // posted work waits for room in the socket
+  std::atomic<bool> blocked_{false};  // may_send() is due: the socket had no room, or take_over() was called
   std::atomic<bool> joins_;           // see send_datagrams()
 };
 

@@ -36,9 +36,9 @@ cmsghdr* put(msghdr& message, cmsghdr* at, int level, int type, const Value& val
   return CMSG_NXTHDR(&message, at);
 }
 
-// Fills in the control messages: the source address, by which the kernel chooses the interface, the fields of the IP
-// header, and, if several datagrams are joined by UDP_SEGMENT, their size `each` (0: a single datagram). IPV6_PKTINFO
-// takes IPv4 addresses, too, in their IPv4-mapped form.
+// Fills in the control messages: the source address (for IPv6 with the interface), the fields of the IP header, and, if
+// several datagrams are joined by UDP_SEGMENT, their size `each` (0: a single datagram). IPV6_PKTINFO takes IPv4
+// addresses, too, in their IPv4-mapped form.
 void fill_control(msghdr& message, Control& control, const DatagramRoute& route, std::size_t each) {
   control = {};
   message.msg_control = control.octets.data();
@@ -139,7 +139,8 @@ bool same_way(const OutgoingDatagram& one, const OutgoingDatagram& other) {
   return one.port == other.port && *one.route == *other.route;
 }
 
-// How many datagrams, from the first one on, can be joined: all have one size, except that the last may be shorter.
+// How many datagrams, from the first one on, can be joined within these limits: all have one route, port and size,
+// except that the last may be shorter.
 std::size_t joinable(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t size = datagrams[0].octets.size();
   std::size_t count = 1, whole = size;

@@ -5,8 +5,8 @@
 // Successive datagrams of one size and destination are joined, if the kernel has UDP_SEGMENT and UDP_GRO (udp(7)): most
 // of the kernel's code then handles them as one datagram. On the wire they are separate.
 //
-// Nothing blocks, and no call is a cancellation point. Any number of threads may send at the same time; only one may
-// receive.
+// Nothing blocks, and no call is a cancellation point. Any number of threads may send at the same time; only one at a
+// time may receive by one descriptor.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ constexpr std::size_t kIncomingPieces = 4;
 // handle afterwards.
 struct DatagramRoute {
   Gid from, to;
-  std::uint32_t scope = 0;  // interface index, for link-local addresses
+  std::uint32_t scope = 0;  // index of the device's interface; not used for IPv4
   IpFields ip;
 
   bool operator==(const DatagramRoute&) const = default;
@@ -79,7 +79,7 @@ bool can_join_datagrams(int fd);
 void want_joined_datagrams(int fd);
 
 // Receives up to kIncomingPieces pieces into equal parts of `memory`. Each part must have room for the longest piece.
-// Returns the number of pieces; 0 if nothing has arrived.
+// Returns the number of pieces; 0 if nothing has arrived, or after an error.
 std::size_t receive_datagrams(int fd, MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces);
 
 // The UDP port, in host byte order, for datagrams to this queue pair number. For kMulticastQp it is the value of

@@ -31,7 +31,7 @@ enum class DatagramDrop : std::uint8_t {
   source,       // the UDP source port is not that of the source queue pair
   destination,  // the queue pair does not exist or does not receive now, or the address is another device's
   qkey,
-  no_receive,  // no receive is posted, or the next one has no room for the datagram
+  no_receive,  // no receive is posted, or the next one (not of a shared receive queue) is too short
 };
 constexpr PortCounter counter_of(DatagramDrop why) {
   return static_cast<PortCounter>(index_of(PortCounter::dropped_malformed) + static_cast<std::size_t>(why));
@@ -42,7 +42,8 @@ class DatagramTarget {
  public:
   // Places the datagram into a posted receive, or drops it. Called inside a ReadSection.
   virtual void deliver(const Arrival& arrival) noexcept = 0;
-  // Sends posted work that has waited for room in the socket. Called when the socket has room again.
+  // Sends posted work that waits for room in the socket, or for a thread that has memory for its buffers
+  // (DatagramPort::take_over()). Called when the socket may have room again, or by that thread.
   virtual void may_send() noexcept = 0;
 
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes the IP header that stands in front of a received datagram in the receive buffer. On RoCE v2 programs and
-// libibverbs (ibv_init_ah_from_wc) read it there. Formats: RFC 791 section 3.1, RFC 8200 section 3.
+// Writes the IP header that stands in front of a received datagram in the receive buffer. On RoCE v2, programs and
+// libibverbs (ibv_init_ah_from_wc) read the IP header there. Formats: RFC 791 section 3.1, RFC 8200 section 3.
 #pragma once
 
 #include <cstring>

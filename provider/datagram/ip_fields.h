@@ -10,7 +10,7 @@ namespace uiw::provider {
 struct IpFields {
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;    // in an address handle, 0 stands for the kernel's default
-  std::uint32_t flow_label = 0;  // 20 bits, IPv6 alone
+  std::uint32_t flow_label = 0;  // 20 bits, only in IPv6
 
   bool operator==(const IpFields&) const = default;
 };

@@ -48,9 +48,9 @@ Inventory look_once() {
 
 }  // namespace
 
-// Takes the inventory again if a connection has ended meanwhile. When a connection ends, its traffic moves from the
-// queue pair to the port's counters. If the counters were read before that and the queue pair after it, this traffic
-// would be missing.
+// Takes the inventory again, up to eight times in all, if a connection's traffic was counted meanwhile. When a
+// connection ends, its traffic moves from the queue pair to the port's counters. If the counters were read before that
+// and the queue pair after it, this traffic would be missing.
 Inventory take_inventory() {
   constexpr int kMostLooks = 8;
   Inventory inventory;

@@ -86,8 +86,8 @@ struct ProcessInventory {
   Inventory inventory;
 };
 
-// A function that adds its part to the inventory of this process. Called on any thread, "uiw-cm" included, so it must
-// not wait for "uiw-cm".
+// A function that adds its part to the inventory of this process. Called on any thread, also on the thread "uiw-cm", so
+// it must not wait for that thread.
 using InventorySource = void (*)(Inventory&);
 // Sources are added when the library is loaded, at most kInventorySources. To add a function again has no effect.
 constexpr unsigned kInventorySources = 4;

@@ -134,7 +134,7 @@ class Message {
     return size;
   }
   const std::optional<ucred>& sender() const { return sender_; }
-  int descriptor() const { return descriptor_; }  // guarded (base/descriptor.h), owned by the caller
+  int descriptor() const { return descriptor_; }  // -1: none; guarded (base/descriptor.h), owned by the caller
 
  private:
   template <typename Value>
@@ -180,7 +180,8 @@ int inventory_memory() {
 class Answering final : public CmLoop::Handler {
  public:
   explicit Answering(std::string name) : name_(std::move(name)) {}
-  // Null if no descriptor or no thread is available.
+  // Null if no descriptor is available, the name cannot be bound, or the thread "uiw-cm" cannot be started. Throws
+  // std::bad_alloc.
   static std::shared_ptr<Answering> start() {
     std::array<unsigned char, 8> random{};
     if (!fill_random(random.data(), random.size())) random = {};
@@ -204,7 +205,7 @@ class Answering final : public CmLoop::Handler {
   }
   const std::string& name() const { return name_; }
   void ready(std::uint32_t) override {
-    constexpr int kTurns = 16;  // the thread has other work, too; CmLoop calls ready() again for the rest
+    constexpr int kTurns = 16;  // the thread "uiw-cm" has other work, too; CmLoop calls ready() again for the rest
     for (int turns = 0; turns < kTurns; ++turns) {
       std::array<char, sizeof kQuestion> question;
       Message message(question.data(), question.size());
@@ -250,14 +251,14 @@ Late& late() {
   return *instance;
 }
 
-// Creates both objects when the library is loaded (see provider/verbs/fork.h).
+// Creates the objects of published() and late() when the library is loaded (see provider/verbs/fork.h).
 [[maybe_unused]] const bool prepared = [] {
   published();
   late();
   return true;
 }();
 
-// The socket names of this user's other processes, without the NUL in front.
+// The socket names of other processes of this user, at most kMostAsked, without the NUL in front.
 std::vector<std::string> find_names(const std::string& own) {
   std::vector<std::string> names;
   const TextFile file = open_text_file("/proc/net/unix");
@@ -276,7 +277,7 @@ std::vector<std::string> find_names(const std::string& own) {
 struct Asked {
   Descriptor socket;
   std::string name;
-  bool late;  // has not answered an earlier question in time
+  bool late;  // within the last kLateFor it has not answered a question in time
   bool done = false;
 };
 
@@ -363,7 +364,8 @@ void publish_inventory() noexcept {
   }
 }
 
-// The parent's object is not destroyed, since its destructor would use CmLoop, which begins anew in the child.
+// The parent's Answering object is not destroyed, since its destructor would use CmLoop, which begins anew in the
+// child.
 void withdraw_inventory_in_child() {
   Published& own = published();
   assume_held(own.mutex);

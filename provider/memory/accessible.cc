@@ -2,7 +2,7 @@
 // Three ways to ask the kernel whether memory is accessible, the cheapest one first:
 //
 // MADV_POPULATE_READ and MADV_POPULATE_WRITE (Linux 5.14) take a microsecond, and a third of a microsecond for each
-// page. They fault pages in, so they are used for small ranges only.
+// page. They fault pages in, so accessible() uses them for small ranges only.
 //
 // PROCMAP_QUERY (Linux 6.11) takes seven microseconds, and one more for each mapping of the range.
 //

@@ -12,7 +12,8 @@ namespace uiw::provider {
 // Thread-safe.
 bool accessible(const std::byte* address, std::size_t length, bool writable);
 
-// Faults the pages of the range in. 0, or EFAULT if a part is not mapped or does not allow the access.
+// Faults the pages of the range in, as far as the kernel can do that. 0, or EFAULT if a part is not mapped or does not
+// allow the access.
 int fetch_pages(std::byte* address, std::size_t length, bool writable);
 
 }  // namespace uiw::provider

@@ -232,7 +232,7 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
       (domain && (pd == nullptr || &pd->context() != &pd_->context()))) {
     return EINVAL;
   }
-  if (retired_) return EINVAL;  // an earlier call has failed, and the region can only be destroyed
+  if (retired_) return EINVAL;  // an earlier call has failed, or end() was called: it can only be destroyed
   const unsigned wanted = rights ? access : access_;
   void* const at = translation ? address : region_.memory;
   const std::size_t size = translation ? length : region_.length;

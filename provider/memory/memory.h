@@ -57,7 +57,8 @@ class Pd : public std::enable_shared_from_this<Pd> {
 // Device memory: memory of the library, filled with zeros at first.
 class Dm : public std::enable_shared_from_this<Dm> {
  public:
-  // EINVAL for length 0 or an alignment above 2 MiB; ENOMEM if the process would exceed kMaxDmSize.
+  // EINVAL for length 0 or an alignment above 2 MiB; ENOMEM if there is no memory, or if the process would exceed
+  // kMaxDmSize.
   UIW_API static std::unique_ptr<Dm> create(std::size_t length, std::uint32_t log_alignment,
                                             DeviceFile file = kNoDeviceFile);
   UIW_API ~Dm();
@@ -90,19 +91,20 @@ class Dm : public std::enable_shared_from_this<Dm> {
 class Mr : public std::enable_shared_from_this<Mr> {
  public:
   // EINVAL for impossible access flags or ranges, EOPNOTSUPP for the flags of RDMA FLUSH, EFAULT if the memory is not
-  // mapped or does not allow the access, ENOMEM. `iova` is the tagged offset of the first octet. With
-  // IBV_ACCESS_ON_DEMAND the memory is not checked before it is used; then address 0 with length SIZE_MAX means the
-  // whole address space.
+  // mapped or does not allow the access, ENOMEM. `iova` is the tagged offset of the first octet, unless
+  // IBV_ACCESS_ZERO_BASED makes it 0. With IBV_ACCESS_ON_DEMAND the memory is not checked before it is used; then
+  // address 0 with length SIZE_MAX means the whole address space.
   UIW_API static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                                             unsigned access);
   // A null region: reads give zeros, written octets are discarded; local access only.
   UIW_API static std::unique_ptr<Mr> create_null(Pd& pd);
   // A dma-buf, accessed through mmap of the descriptor. EINVAL for impossible flags and ranges and for descriptors that
-  // are no buffer; EBADF; EACCES; EOPNOTSUPP if the exporter does not support mmap.
+  // are no buffer; EBADF; EOPNOTSUPP if the exporter does not support mmap, and for the flags of RDMA FLUSH; ENOMEM;
+  // other errnos of mmap, such as EACCES.
   UIW_API static std::unique_ptr<Mr> create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
                                                    int fd, unsigned access);
   // A region of device memory; its tagged offsets start at 0. EINVAL for impossible flags, flags without
-  // IBV_ACCESS_ZERO_BASED, or a range outside of the device memory.
+  // IBV_ACCESS_ZERO_BASED, or a range outside of the device memory; EOPNOTSUPP for the flags of RDMA FLUSH; ENOMEM.
   UIW_API static std::unique_ptr<Mr> create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length,
                                                unsigned access);
   UIW_API ~Mr();
@@ -153,7 +155,7 @@ class Mw {
   UIW_API static std::unique_ptr<Mw> create(Pd& pd, ibv_mw_type type);
   // A window that is still bound may be destroyed.
   UIW_API ~Mw();
-  // The key that ibv_alloc_mw returns; binding changes it.
+  // The key that ibv_alloc_mw returns. Binding gives the window another key, which this function does not return.
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
 
  private:

@@ -12,8 +12,8 @@ namespace uiw::provider {
 
 constexpr std::uint32_t kRemoteRights = ddp::kRemoteRead | ddp::kRemoteWrite | ddp::kRemoteAtomic;
 
-// IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT, which headers of rdma-core before 46 do not define. The
-// devices do not support RDMA FLUSH.
+// IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT, which headers of rdma-core 44 and earlier releases do not
+// define. The devices do not support RDMA FLUSH.
 constexpr unsigned kFlushAccess = 1U << 8 | 1U << 9;
 
 // The rights of peers that these access flags grant.

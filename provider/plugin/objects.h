@@ -25,8 +25,8 @@ namespace rnic = uiw::provider;
 struct Device {
   verbs_device base;
 };
-// Contains a verbs_context. It begins in `front`, at an offset that depends on the release, and ends with `base`, the
-// program's ibv_context. The members behind `base` are the plugin's own.
+// Contains a verbs_context. The verbs_context begins in `front`, at an offset that depends on the release of rdma-core,
+// and ends with `base`, the program's ibv_context. The members behind `base` are the plugin's own.
 struct Context {
   alignas(void*) unsigned char front[kMostGrowth * sizeof(void*) + kVerbsContext39 - sizeof(std::size_t) -
                                      sizeof(ibv_context)];
@@ -46,7 +46,7 @@ struct Pd {
   ibv_pd base;
   rnic::Pd& rnic;
   std::shared_ptr<rnic::Pd> own;  // null in a parent domain
-  rnic::Share share{};            // empty in a parent domain, and in one that was imported
+  rnic::Share share{};            // empty in a parent domain and in an imported domain
   Td* td = nullptr;
   ibv_parent_domain_init_attr functions{};  // the allocators of a parent domain, if comp_mask names them
   std::atomic<int> users{0};                // queue pairs, address handles, and completion queues of a parent domain

@@ -53,7 +53,7 @@ Context* open_context(ibv_device* device, int cmd_fd) {
   if (context == nullptr) return nullptr;
   context->verbs = reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) + start);
   if (context->verbs_size != size) {
-    discard(context, ENOTSUP);  // verbs_context has grown within its PABI, and perhaps also the table of operations
+    discard(context, ENOTSUP);  // verbs_context, and perhaps the table of operations, has grown within its private ABI
     return nullptr;
   }
   new (&context->rnic) std::shared_ptr<rnic::Context>(
@@ -441,7 +441,8 @@ int faulty_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
   return error == 0 ? poll_cq(cq, count, completions) : -with_errno(error);
 }
 
-// Operations of the data path that check for injected faults. In a process with such faults they replace those of kOps.
+// Operations of the data path that check for injected faults. They replace those of kOps in a process with injected
+// faults of calls (calls_may_fail()).
 const NamedOp kFaultyOps[] = {
     {"poll_cq", op(faulty_poll_cq)},
     {"post_recv", op(&FaultyPosting<"post_recv", post_recv>::call)},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Wrappers of operations that log each refused call (provider/process/log.h), and that make calls fail by injected
-// faults (provider/process/faults/faults.h). Operations that create, change, query or destroy something are always
-// wrapped. Operations that are called for each work request or completion are wrapped only in a process with injected
-// faults.
+// Wrappers of operations that log each refused call (provider/process/log.h), or make calls fail by injected faults
+// (provider/process/faults/faults.h), or both. Most operations that create, change, query or destroy something are
+// always wrapped. The operations that post work requests, poll, or request events are wrapped only in a process with
+// injected faults of calls.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ template <OperationName name, auto function>
 struct LoggedOperation;
 
 // call() calls `function`, unless an injected fault makes the call fail, and logs a result that means a refusal: a null
-// pointer with errno, or an errno.
+// pointer or a negative number, with errno, or an errno.
 template <OperationName name, typename Result, typename... Arguments, Result (*function)(Arguments...)>
 struct LoggedOperation<name, function> {
   static Result call(Arguments... arguments) {
@@ -55,7 +55,7 @@ struct LoggedOperation<name, function> {
 };
 
 // As LoggedOperation, for an operation that posts a list of requests, but logs nothing. libibverbs gets this function
-// only in a process with injected faults.
+// only in a process with injected faults of calls (calls_may_fail() of faults.h).
 template <OperationName name, auto function>
 struct FaultyPosting;
 

@@ -28,8 +28,9 @@ namespace {
 constexpr int kMostEvents = 64;
 constexpr auto kNoDescriptorsPause = std::chrono::milliseconds(10);
 
-// An exception on this thread must not end the program. If memory runs out, the function is given up: a connection that
-// is being set up fails at its deadline, and a descriptor that is ready is reported again.
+// An exception on the thread "uiw-cm" must not end the program. If memory runs out, the function is given up: a
+// connection that is being set up fails at its deadline, and epoll reports a ready descriptor again, unless it is
+// watched with EPOLLET.
 template <typename Function>
 void carry_out(const Function& function) {
   try {
@@ -63,7 +64,8 @@ CmLoop& CmLoop::instance() {
 }
 
 // The child of a fork inherits the descriptors of the parent's loop, but must not take the parent's events, so it
-// closes them and starts with an empty loop. Listeners and calls of the parent stay the parent's.
+// closes its copies of the descriptors and starts with an empty loop. Listeners and calls of the parent stay the
+// parent's.
 void CmLoop::after_fork_in_child() {
   new (&thread_) std::thread;  // the parent's thread does not exist here, so it can be neither joined nor detached
   for (int* fd : {&epoll_, &wake_, &link_watch_}) {
@@ -156,7 +158,7 @@ void CmLoop::post_behind(std::shared_ptr<Task> task) noexcept {
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
   const LockGuard lock(mutex_);
-  ensure_thread();  // the result is ignored: without the thread, other calls of the caller fail
+  ensure_thread();  // if this fails, other calls that the caller makes fail, too
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
   // If this timer is not the first, an earlier one wakes the thread, which sees this one in time.
@@ -234,7 +236,7 @@ bool CmLoop::keeps_process() {
                      [](const auto& handler) { return handler != nullptr && handler->keeps_process(); });
 }
 
-// How long the thread may sleep, unless it is woken.
+// How long the thread may sleep, in milliseconds, unless it is woken; -1: for ever.
 int CmLoop::next_timeout_ms() {
   const LockGuard lock(mutex_);
   turn_behind_ = behind_.size;
@@ -264,8 +266,8 @@ void CmLoop::run_due() {
     std::shared_ptr<Task> task;
     {
       const LockGuard lock(mutex_);
-      // The count is fixed here, so that functions posted from now on run only after the descriptors have been served
-      // again.
+      // The number of functions that this call runs is fixed here, so that functions that post further ones cannot keep
+      // the thread from its descriptors.
       if (count == ~std::size_t{0}) count = posted_.size + timers_.size();
       if (posted_.size > 0) {
         task = posted_.take();

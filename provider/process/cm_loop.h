@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The event loop of the thread "uiw-cm". It serves descriptors and timers and runs posted functions, for connection
-// set-up, sockets that linger, and other work outside the data path. The thread starts with the first request to watch,
-// post or set a timer. All functions are thread-safe.
+// set-up, sockets that linger, and other work outside the data path. The thread starts with the first call of start(),
+// watch(), post(), post_behind() or after(). All functions but after_fork_in_child() are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,8 @@ class CmLoop {
     // Whether the process must not end yet because of this handler. Called by any thread, with the lock of the loop
     // held.
     virtual bool keeps_process() const { return false; }
-    // Called in the child of a fork. Closes the child's copy of the descriptor, if the socket has to close when the
-    // parent ends.
+    // Called in the child of a fork. Closes the child's copy of the handler's descriptor, if its socket has to close
+    // when the parent ends.
     virtual void abandon() {}
   };
 
@@ -52,8 +52,8 @@ class CmLoop {
   using Timers = std::map<Timer, Due>;
 
  public:
-  // Work that can be posted without allocating memory: the object itself is linked into the queue, which keeps it alive
-  // until run() has returned. If it is posted again while it is queued, run() is called once.
+  // Work that can be posted without allocating memory: the object itself is linked into the queue. The loop keeps the
+  // object alive until run() has returned. If the object is posted again while it is queued, run() is called once.
   class Task {
    public:
     Task() = default;
@@ -89,17 +89,18 @@ class CmLoop {
   // Runs `function` on the thread; functions and tasks run in the order of posting. 0, or an errno of start(); after an
   // error `function` does not run.
   int post(std::function<void()> function);
-  // Posts a task. If the thread cannot be started now, the task runs as soon as it can.
+  // Posts a task. If the thread cannot be started now, the task waits until a later call has started the thread.
   void post(std::shared_ptr<Task> task) noexcept;
   // As post(), but the task runs after every descriptor that is ready now has been served, and after the functions and
-  // tasks that post() has queued until then. So events that the task reports come after all events that those report.
+  // tasks that post() has queued until then. So events that the task reports come after all events that these
+  // descriptors, functions and tasks report.
   void post_behind(std::shared_ptr<Task> task) noexcept;
 
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
   // Sets the task's timer; replaces an earlier time.
   void after(std::chrono::milliseconds delay, const std::shared_ptr<TimedTask>& task) noexcept;
   void cancel(TimedTask& task) noexcept;
-  // Cancels a timer and destroys its function. A function that is already due may still run.
+  // Cancels a timer and destroys its function. If the thread has begun to run the function, the function goes on.
   void cancel(const Timer& timer);
 
   // Watches a descriptor until it is closed or unwatch() is called; keeps a weak reference to the handler. Starts the
@@ -147,7 +148,7 @@ class CmLoop {
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   TableMutex mutex_;
   bool started_ UIW_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and nothing has woken it; set under the lock
+  std::atomic<bool> asleep_{false};  // the thread sleeps or is about to, and is not woken; set to true under the lock
   Queue posted_ UIW_GUARDED_BY(mutex_), behind_ UIW_GUARDED_BY(mutex_);
   std::size_t turn_behind_ = 0;  // how many tasks of behind_ this pass of run()'s loop runs; only the thread uses it
   Timers timers_ UIW_GUARDED_BY(mutex_);

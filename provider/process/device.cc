@@ -82,8 +82,9 @@ struct KnownTable {
   unsigned ifindex = 0;
   std::vector<Entry> entries;
 
-  // An address that comes back gets its old index. A new address takes the first empty index. Indices of link-local
-  // addresses are kept for them, since they are absent only while the interface is down.
+  // An address that comes back gets its old index, unless a new address has taken this index meanwhile. A new address
+  // takes the first empty index, or else a new one at the end. The index of a link-local address is kept for this
+  // address, since it is usually absent only while the interface is down.
   void merge(const std::vector<Gid>& addresses) {
     for (Entry& entry : entries)
       entry.present = std::find(addresses.begin(), addresses.end(), entry.gid) != addresses.end();
@@ -124,7 +125,7 @@ constinit std::atomic<bool> at_end{false};
   }
 }
 
-// The devices as they are now, or nullopt if the kernel cannot be asked.
+// The devices as they are now, or nullopt if the kernel cannot be asked or the process is ending.
 std::optional<std::vector<DeviceInfo>> read_devices() {
   std::vector<DeviceInfo> devices;
   const LockGuard lock(g_libnl);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The RDMA devices of this machine: one for each network interface that has an IP address, whether the interface is up
-// or down. A process that has seen a device keeps it even if the interface loses its addresses.
+// or down, or those that UIW_DEVICES lists. A process that has seen a device keeps it even if the interface loses its
+// addresses.
 //
-// A device is named uiw_<interface>. Its GUID is the EUI-64 of the interface's MAC address (RFC 4291, appendix A); an
-// interface without a MAC address gets a locally administered GUID derived from its name. The GID table has one entry
-// for each address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d). An index
-// keeps its meaning as long as the process lives: when its address is removed, the entry is empty until this address
-// comes back or a new address takes the index.
+// A device is named uiw_<interface>, unless UIW_DEVICES gives another name. Its GUID is the EUI-64 of the interface's
+// MAC address (RFC 4291, appendix A); an interface without a MAC address, and a second device of one interface, get a
+// locally administered GUID derived from the name. The GID table has one entry for each address: IPv6 addresses as they
+// are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d). An address keeps its index as long as it exists.
+// When the address is removed, the entry is empty until this address comes back or a new address takes the index.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -43,15 +44,16 @@ struct DeviceInfo {
 };
 
 // The current devices, or those of UIW_DEVICES if it is set, ordered by interface index; devices of one interface are
-// in the order of UIW_DEVICES. Thread-safe. Throws std::bad_alloc.
+// in the order of UIW_DEVICES. None if a setting is invalid or the kernel cannot be asked. Thread-safe. Throws
+// std::bad_alloc.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
 // Updates the fields of `device`; false if its interface is gone. If the kernel cannot be asked, for lack of
 // descriptors for example, the device stays as it was. Throws std::bad_alloc.
 bool look_again(DeviceInfo& device);
 
-// The lock for all uses of libnl except its functions for messages and attributes in memory. It is held during a fork:
-// otherwise libnl's own locks could stay taken for ever in the child.
+// The lock for functions of libnl that take locks of libnl itself: those that make and free sockets and caches. The
+// lock is held during a fork: otherwise libnl's own locks could stay taken for ever in the child.
 TableMutex& libnl_mutex();
 void lock_interfaces();
 void unlock_interfaces();
@@ -83,10 +85,11 @@ std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 ibv_mtu path_mtu_of(const DeviceInfo& device);
 
 // The first device with this local address, or a DeviceInfo with an empty name. A wildcard address belongs to no
-// device. IPv6 link-local addresses need their scope (sin6_scope_id).
+// device; all of 127/8 belongs to the loopback interface. For an IPv6 link-local address sin6_scope_id, if set, names
+// the interface.
 DeviceInfo device_of(const sockaddr* local);
 
-// Whether both ends of a connection have addresses of this host.
+// Whether both ends of a connection are on this host: the addresses are equal, or `remote` is an address of a device.
 bool is_within_host(const sockaddr_storage& local, const sockaddr_storage& remote);
 
 }  // namespace uiw::provider

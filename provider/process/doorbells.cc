@@ -98,7 +98,7 @@ std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page
   }
 }
 
-// A thread of the parent may have been changing the vector, so the child gets a new one.
+// A thread of the parent may have been changing `peers_` at the fork, so the child gets a new vector.
 void Doorbells::after_fork_in_child() {
   assume_held(mutex_);
   new (&peers_) std::vector<Peer>;

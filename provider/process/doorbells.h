@@ -25,7 +25,8 @@ class Doorbells {
  public:
   static Doorbells& of_process();
 
-  // The descriptor of the page, to be passed to peers; this object owns it. -1 if there is no page.
+  // The descriptor of the page, to be passed to peers; this object owns it. The first call makes the page. -1 if the
+  // page cannot be made.
   int descriptor();
   // Reserves a word of the page until give_back(), and returns its number. Nothing if no word is free or there is no
   // page.

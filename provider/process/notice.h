@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Messages for people on standard error. Each says which resource was not available, for what it was needed, and what
+// Messages for people on standard error. Each says what was not available or could not be written and why, or what
 // helps, since programs often report only that a call failed.
 //
 // Messages appear only if UIW_MESSAGES is on, and once per process for each cause, since a program may retry without

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// All settings of uiw. Each is an environment variable, for which `uiw run` has an option. The values are checked once,
-// when an RDMA path is used for the first time. Thread-safe.
+// All settings of uiw. Each is an environment variable, for which `uiw run` has an option. The environment is read and
+// checked once, when a setting is first needed. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@ struct SettingInfo {
 UIW_API std::span<const SettingInfo> setting_table();
 
 // Checks a value without applying it. Returns an empty string if it is valid, otherwise a message for people with the
-// variable, the value and what would be accepted.
+// variable, the value and what would be accepted, or that there is no such setting.
 UIW_API std::string check_setting(const std::string& variable, const std::string& value);
 
 // The settings of this process, read from the environment once. `error` is empty, or a message about the first invalid

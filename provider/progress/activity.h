@@ -29,13 +29,14 @@ class Activity {
   void begin_driving() { driving_.store(true, std::memory_order_relaxed); }
   void end_driving() { driving_.store(false, std::memory_order_relaxed); }
 
-  // The calling thread has looked for octets that have arrived, in a poll (`polls`) or at a post.
+  // The calling thread has looked for octets that have arrived, or has left that to another thread that holds
+  // Engine::drive_mutex_. `polls`: in a poll, and not at a post.
   void note_look(std::uint64_t now, bool polls) {
     note(now);
     last_look_.store(now, std::memory_order_relaxed);
     if (polls) note_poll();
   }
-  // Notes a poll without its time, since reading the clock for each poll would take too long. See note_look().
+  // As note_look() in a poll, but does not store the time, since reading the clock for each poll would take too long.
   void note_poll() {
     if (posting_.load(std::memory_order_relaxed)) posting_.store(false, std::memory_order_relaxed);
   }
@@ -45,7 +46,7 @@ class Activity {
     posting_.store(true, std::memory_order_relaxed);
     return now >= last_look_.load(std::memory_order_relaxed) + kPostingNs;
   }
-  // The program counts as inactive until the next note_look() or note_post().
+  // After this, is_active() and last_here() disregard all earlier calls of note_look() and note_post().
   void forget() { last_.store(0, std::memory_order_relaxed); }
 
   // When the calling thread was last active; 0 if another thread has been active since.
@@ -53,8 +54,8 @@ class Activity {
     const bool here = pthread_equal(thread_.load(std::memory_order_relaxed), pthread_self()) != 0;
     return here ? last_.load(std::memory_order_relaxed) : 0;
   }
-  // Whether the program is active now, or was active less than `within` before `now`. A program that waits for an event
-  // counts as active only if the waiting thread sends and receives itself (Waiters).
+  // Whether the program is active now, or was active less than `within` before `now`. A program that has asked for an
+  // event that is not given yet counts as active only if a waiting thread sends and receives itself (Waiters).
   bool is_active(std::uint64_t now, std::uint64_t within) const {
     if (waiters_.drive(now)) return true;
     if (event_awaited()) return false;

@@ -2,12 +2,12 @@
 // Epoll sets for completion channels, nested in the epoll set of an engine. If several threads of a program wait, each
 // for a channel of its own, the sockets of a channel's queue pairs are in one of these sets. The thread that waits for
 // the channel also waits on the set, and sends and receives on its sockets: a message wakes that thread and no other.
-// (If there is more to read than that thread reads at once, "uiw-progress" reads the rest.) While no thread waits on a
-// set, the set reports to the engine's set, so that "uiw-progress" and polls get its events.
+// (If there is more to read than that thread reads at once, the thread "uiw-progress" reads the rest.) While no thread
+// waits on a set, the set reports to the engine's set, so that "uiw-progress" and polls get its events.
 //
 // Queue pairs that share memory with a peer on this host are in none of these sets. Their peers report news by
-// doorbells, for many queue pairs at a time. So "uiw-progress" receives for these queue pairs: each of its wake-ups
-// serves several messages.
+// doorbells, for many queue pairs at a time. So the thread "uiw-progress" receives for these queue pairs: each time
+// that it wakes, it serves several messages.
 //
 // A set is made when a thread first waits on it, and is kept. At most kMost sets exist, to save descriptors: channels
 // whose numbers are equal modulo kMost share a set. Thread-safe, unless said otherwise.

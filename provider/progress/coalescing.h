@@ -3,9 +3,9 @@
 // as much as tens of small messages, and large messages are sent faster together.
 //
 // A burst is what a program posts while it takes few completions: at least kBurst requests between two times that it
-// takes completions. Only posts of a burst without pauses wait, for about kLongestNs at most. If a program posts and
-// then does something else (it may spin on memory for the reply), its posts wait in vain. After that no post waits for
-// some time (kPenaltyNs).
+// takes completions. Only posts of a burst without pauses wait, for about kLongestNs, or until the timer of the thread
+// "uiw-progress" next expires. If a program posts and then does something else (it may spin on memory for the reply),
+// its posts wait in vain. After that no post waits for some time (kPenaltyNs).
 //
 // Each stream has one Coalescing, in its SendScheduler. All functions are called with the sender's lock held. Times are
 // monotonic nanoseconds. This class only decides; it sends nothing.
@@ -25,11 +25,11 @@ class Coalescing {
   static constexpr unsigned kBurst = 8;
   static constexpr std::uint64_t kPauseNs = 2'000;     // a longer time between two posts is a pause
   static constexpr std::uint64_t kPollNs = 100'000;    // as kPauseNs, if the program has taken completions in between
-  static constexpr std::uint64_t kLongestNs = 25'000;  // the longest time that a post waits
+  static constexpr std::uint64_t kLongestNs = 25'000;  // after this time a waiting post is overdue
   // After posts have waited in vain, no post waits for this time. The time doubles each time that posts wait in vain
   // again.
   static constexpr std::uint64_t kPenaltyNs = 100'000, kMostPenaltyNs = 1'000'000'000;
-  static constexpr unsigned kForgiven = 16;    // the time is halved after so many successes in a row (successes_)
+  static constexpr unsigned kForgiven = 16;    // after this many successes in a row (successes_) the penalty is halved
   static constexpr unsigned kClockStride = 4;  // while posts wait, the clock is read for one post in this many
 
   // The program has posted `requests` of `octets` in all. `polled` is a number that changes when the program takes

@@ -32,17 +32,19 @@ class Driven {
 
   // ---- Deferred sends: posts that wait for the next posts, or a probe (an RDMA Read of no octets) ----
   // By default there are none. Deferred sends go out at the latest when the program waits for a completion. If another
-  // thread holds the sender's lock, each function leaves the sending to that thread.
+  // thread holds the sender's lock, or has just posted, the functions that send may leave the sending to that thread.
   virtual bool has_deferred() const { return false; }
   virtual bool posts_wait() const { return false; }
   // The program polls: posts that wait are sent.
   virtual void send_waiting_posts() {}
   // The program has polled in vain: posts that wait are sent, and a probe if one is due.
   virtual void send_all_deferred() {}
-  // Called when the timer of "uiw-progress" expires: sends posts that have waited for too long.
+  // Sends posts that have waited for too long. Called when the timer of the thread "uiw-progress" expires, and after
+  // some posts.
   virtual void send_overdue_posts() {}
-  // Called about once a second: gives back memory that has not been used for sending since the last call. True if there
-  // may be more to give back at the next call.
+  // In a context whose queue pairs share memory with peers, called about once a second as long as there may be
+  // something to give back: gives back memory that has not been used for sending since the last call. True if there may
+  // be more to give back at the next call.
   virtual bool give_back_idle_memory() { return false; }
 
   // The number of the completion channel that gets the events of receives, or -1. Constant once Engine::add() is

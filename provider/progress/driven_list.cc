@@ -155,7 +155,7 @@ bool DrivenList::rung() const {
   return false;
 }
 
-// Tells peers whether a thread of this process sleeps. A peer sets its bit and then reads `asleep`; this end sets
+// Tells peers whether a thread that serves this list sleeps. A peer sets its bit and then reads `asleep`; this end sets
 // `asleep` and then reads the bits. So at least one end sees the other's write. Called with the lock held.
 void DrivenList::show_sleepers() {
   for (std::size_t i = 0; i < used_.load(); ++i) {

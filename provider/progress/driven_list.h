@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The queue pairs that an engine serves: which of them have deferred sends, for which a peer on this host has rung a
-// doorbell (doorbells.h), and for which request_turn() was called. Each queue pair has a numbered slot. In words that
-// are read without a lock, the bit with the slot's number stands for the queue pair. Thread-safe, unless said
-// otherwise.
+// doorbell (doorbells.h), and for which request_turn() was called. Each queue pair has a numbered slot, and each slot
+// has a bit in atomic words of 64 bits, which are read without a lock. Thread-safe, unless said otherwise.
 #pragma once
 
 #include <sys/epoll.h>
@@ -56,19 +55,19 @@ class DrivenList {
   // Called by a thread that has an event of the doorbell: empties the socket, so that no other thread gets the event.
   // The thread then calls visit_rung().
   void answer_doorbell();
-  // Called by a thread that has called answer_doorbell() and will not call visit_rung() again: wakes another thread if
-  // a peer has rung for a queue pair that is left.
+  // Called by a thread that has called answer_doorbell() and will not call visit_rung() again: if a thread sleeps, and
+  // a queue pair is left for which a peer has rung or request_turn() was called, wakes a thread.
   void pass_doorbell_on();
   // Drops the doorbell's descriptors without closing them, since the program has closed them.
   void forget_doorbell();
   // The number of the bit that a peer sets in this process's doorbell page to ring for this queue pair, or kNoBell if
-  // none is left. The queue pair must stay alive during the call.
+  // none is left or the page cannot be made. The queue pair must stay alive during the call.
   DoorbellPage::Bell doorbell_of(const Driven& qp) noexcept;
   // Asks for a call of the queue pair's progress(), though nothing has arrived. True if a thread of the engine sleeps;
   // then the caller has to wake one. Any thread may call this, with any lock of the queue pair held.
   bool request_turn(const Driven& qp) noexcept;
-  // Calls visitor(Driven&) for up to `most` queue pairs for which a peer has rung or request_turn() was called, once
-  // for each request. Returns the number of calls.
+  // Calls visitor(Driven&) for up to `most` queue pairs for which a peer has rung or request_turn() was called since
+  // the last visit, once for each queue pair. Returns the number of calls.
   template <typename Visitor>
   std::size_t visit_rung(std::size_t most, Visitor visitor);
   // Whether a peer has rung or request_turn() was called, for any queue pair. While a thread is between begin_sleep()
@@ -79,8 +78,9 @@ class DrivenList {
   void end_sleep();
   class Asleep;
 
-  // Calls progress() for each queue pair on behalf of a poll; does nothing if many() is true. True if anything had
-  // arrived. For one thread at a time, inside a ReadSection, which keeps queue pairs alive that are removed meanwhile.
+  // Calls progress() for each queue pair on behalf of a poll, more rarely if it has long been idle; does nothing if
+  // many() is true. True if any progress() returned true. For one thread at a time, inside a ReadSection, which keeps
+  // queue pairs alive that are removed meanwhile.
   bool poll_each();
 
   // In the child of a fork: empties the list.

@@ -37,14 +37,14 @@ constexpr unsigned kClockStride = 4;  // of polls in a row that find nothing, on
 // After kQuietAsks polls in a row whose epoll_wait() found nothing, only one poll in kAskStride calls epoll_wait().
 constexpr unsigned kQuietAsks = 64;
 constexpr unsigned kAskStride = 8;
-constexpr unsigned kParkAfter = 3;  // after so many wake-ups that find polling, "uiw-progress" calls park()
+constexpr unsigned kParkAfter = 3;  // the thread "uiw-progress" parks after this many wake-ups that find polling
 constexpr std::chrono::microseconds kFirstTick(25);
-// The time between two wake-ups of "uiw-progress" while posts wait for the next posts. Each wake-up costs the peer some
-// microseconds if both processes share processors.
+// The time between two wake-ups of the thread "uiw-progress" while posts wait for the next posts. Each wake-up costs
+// the peer some microseconds if both processes share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
-// The time between two checks by "uiw-progress" whether a waiting thread of the program still sends and receives.
+// How often the thread "uiw-progress" checks whether a waiting thread of the program still sends and receives.
 constexpr std::chrono::microseconds kWaitersTick(500);
 
 constexpr int kMostEvents = EventTurns::kMost;
@@ -170,7 +170,8 @@ int Engine::prepare() {
     wake_ = wake;
     turn_wake_ = turn_wake;
   }
-  // "uiw-progress" also sends and receives for threads that have no memory for buffers, so it must have its own.
+  // The thread "uiw-progress" also sends and receives for threads that have no memory for buffers, so it must have its
+  // own.
   std::unique_ptr<IoScratch> scratch = make_io_scratch();
   if (!scratch) return ENOMEM;
   const bool made = start_service_thread(thread_, "uiw-progress", [this, own = scratch.get()] {
@@ -244,13 +245,13 @@ void Engine::request_turn(std::uint32_t qp_number) {
 
 void Engine::take_over(std::uint32_t qp_number) {
   request_turn(qp_number);
-  unpark();  // if "uiw-progress" is parked, it then looks at all queue pairs
+  unpark();  // if the thread "uiw-progress" is parked, it then looks at all queue pairs
 }
 
 // Sends and receives for queue pairs that epoll or doorbells report. Returns the number of events and doorbells, or -1
-// with errno. A wake-up for "uiw-progress" stays in the epoll set; `for_thread` says that there is one. Once this
-// thread has answered the doorbell, the doorbell wakes no other thread. So this function also looks for queue pairs
-// that were rung afterwards, and wakes another thread if some are left.
+// with errno. An event that is to wake the thread "uiw-progress" stays in the epoll set; `for_thread` says that there
+// is one. Once this thread has answered the doorbell, the doorbell wakes no other thread. So this function also looks
+// for queue pairs that were rung afterwards, and wakes another thread if some are left.
 int Engine::drive_ready(bool& for_thread) {
   int driven = 0;
   if (asks_kernel()) {
@@ -266,7 +267,7 @@ int Engine::drive_ready(bool& for_thread) {
   return driven + static_cast<int>(rung);
 }
 
-// Handles these events. Returns how many it has handled: all but a wake-up of "uiw-progress".
+// Handles these events. Returns how many it has handled: all but one that is to wake the thread "uiw-progress".
 int Engine::drive_events(const epoll_event* events, int count) {
   int driven = 0;
   for (int i = 0; i < count; ++i) {
@@ -288,7 +289,8 @@ int Engine::drive_events(const epoll_event* events, int count) {
 // kAskStride makes the call: then all news comes by doorbells, or there is none.
 bool Engine::asks_kernel() { return quiet_asks_ < kQuietAsks || ++looks_ % kAskStride == 0; }
 
-// As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung a doorbell.
+// As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung a doorbell or
+// request_turn() was called.
 int Engine::await(epoll_event* events, int most, int patience) {
   const auto polling = [this](std::uint64_t now) { return activity_.is_active(now, Activity::kPollingNs); };
   std::uint64_t now = raw_clock();
@@ -384,8 +386,8 @@ void Engine::send_all_deferred(std::size_t most) {
 
 // This thread counts in `deferring_` and then checks whether an event is awaited; event_asked_for() counts the event
 // and then loads `deferring_`. So at least one of the two threads sees the other's write. The same holds for `parked_`:
-// "uiw-progress" clears it at the end of park() and then looks at all queue pairs. So if this thread finds `parked_`
-// set, "uiw-progress" will find the deferred sends.
+// the thread "uiw-progress" clears it at the end of park() and then looks at all queue pairs. So if this thread finds
+// `parked_` set, "uiw-progress" will find the deferred sends.
 void Engine::note_deferred(std::uint32_t qp_number, bool deferred) {
   if (const Driven* const qp = find_(qp_number)) driven_.note_deferred(*qp, deferred);
   deferring_.fetch_add(deferred ? 1U : ~0U);
@@ -393,8 +395,8 @@ void Engine::note_deferred(std::uint32_t qp_number, bool deferred) {
   if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
 }
 
-// Usually "uiw-progress" is already checking for overdue posts by its timer (`watching_`). If not, this call wakes
-// "uiw-progress", which then checks for them as long as the program polls.
+// Usually the thread "uiw-progress" is already checking for overdue posts by its timer (`watching_`). If not, this call
+// wakes that thread, which then checks for them as long as the program polls.
 void Engine::watch_posts() {
   watched_.fetch_add(1);
   if (watching_.load()) return;
@@ -421,7 +423,8 @@ bool Engine::end_posting(std::uint64_t now) {
 
 void Engine::event_asked_for() {
   activity_.event_asked_for();
-  // A thread of the program that was in wait() will probably wait again. If not, "uiw-progress" finds out by its timer.
+  // A thread of the program that was in wait() will probably wait again. If it does not, the thread "uiw-progress"
+  // finds out by its timer.
   if (!parked_for_waiters_.load()) unpark();
   if (deferring_.load() > 0) wake();
 }
@@ -434,7 +437,7 @@ void Engine::unpark() {
   park_condition_.notify_one();
 }
 
-// Watches all sockets again and looks at all queue pairs: this thread may have missed events while it was parked.
+// Watches all sockets again and looks at all queue pairs: the thread "uiw-progress" may have missed events in park().
 void Engine::sweep() {
   visit([](const Driven&) { return true; },
         [](Driven& qp) {
@@ -484,10 +487,10 @@ bool Engine::send_overdue_posts() {
   return left;
 }
 
-// Called on "uiw-progress" when its timer expires; sets `next`, the time until it expires again, which is long if the
-// program polls and no posts wait. False if the program neither polls nor posts any more. This thread stores
-// `watching_` and then loads `watched_`; watch_posts() counts in `watched_` and then loads `watching_`. So either this
-// thread sees that posts wait, or watch_posts() sees that it has to wake this thread.
+// Called on the thread "uiw-progress" when its timer expires; sets `next`, the time until it expires again, which is
+// long if the program polls and no posts wait. False if the program neither polls nor posts any more. This thread
+// stores `watching_` and then loads `watched_`; watch_posts() counts in `watched_` and then loads `watching_`. So
+// either this thread sees that posts wait, or watch_posts() sees that it has to wake this thread.
 bool Engine::tick(std::chrono::microseconds& next) {
   if (!activity_.is_active(raw_clock(), 2 * Activity::kPollingNs)) return false;
   const bool new_to_it = !watching_.load();
@@ -519,10 +522,11 @@ void Engine::park() {
   hand_over_.exchange(false);
   parked_for_waiters_.store(for_waiters);
   watching_.store(!for_waiters);
-  // If polls look at each queue pair, epoll stops watching the sockets: each report of epoll takes time of the system
-  // call of a peer on this host. Engine::add() counts its queue pair with driven_ locked and then loads `parked_`; this
-  // thread has set `parked_`, and the lambda reads the count with driven_ locked. So at least one of the two threads
-  // sees the other's write. A thread of the program in wait() asks epoll; while one waits, the sockets stay watched.
+  // If polls look at each queue pair, epoll stops watching the sockets: each report of epoll lengthens the system call
+  // by which a peer on this host sends. Engine::add() counts its queue pair with driven_ locked and then loads
+  // `parked_`; this thread has set `parked_`, and the lambda reads the count with driven_ locked. So at least one of
+  // the two threads sees the other's write. A thread of the program in wait() asks epoll; while one waits, the sockets
+  // stay watched.
   if (!for_waiters) visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
   std::chrono::microseconds next = for_waiters ? kWaitersTick : kFirstTick;
   {

@@ -21,8 +21,8 @@ namespace uiw::provider {
 
 namespace {
 
-// A program that waits longer than this is not in the middle of events that arrive close together. So "uiw-progress"
-// needs no timer until the program has its event.
+// A program that waits longer than this is not in the middle of events that arrive close together. So the thread
+// "uiw-progress" needs no timer until the program's wait ends.
 constexpr timespec kLongWait = {0, 2'000'000};
 constexpr timespec kNoTime = {0, 0};
 
@@ -37,8 +37,8 @@ timespec sooner(std::uint64_t left, bool waits_long) {
 }
 
 // Blocks signals while a thread of the program sends and receives inside a call that a signal may interrupt. ppoll()
-// unblocks them while the thread sleeps. The signals of faults stay unblocked, and so do the first two real-time
-// signals, which libc uses itself.
+// unblocks them while the thread sleeps. SIGABRT and the signals of faults are left out, and so are the first two
+// real-time signals, which libc uses itself.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -86,8 +86,8 @@ Engine::Waited Engine::wait(Awaited& awaited) {
   return wait_beside(awaited, set);
 }
 
-// Calls turn(left) until the program has what it waits for. Each call may sleep for up to `left` nanoseconds (kNever:
-// without a limit). `turn` returns how the wait ends, or nothing if it goes on.
+// Calls turn(left) until the program has what it waits for, or the wait ends otherwise. Each call may sleep for up to
+// `left` nanoseconds (kNever: without a limit). `turn` returns how the wait ends, or nothing if it goes on.
 template <typename OneTurn>
 Engine::Waited Engine::take_turns(Awaited& awaited, const sigset_t* mask, OneTurn turn) {
   for (unsigned turns = 1;; ++turns) {
@@ -146,7 +146,7 @@ bool Engine::drive_set(ChannelSets::Set& set) {
 }
 
 Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
-  // At the end of a long wait, makes "uiw-progress" use its timer again.
+  // At the end of a long wait, makes the thread "uiw-progress" use its timer again.
   struct LongWait {
     explicit LongWait(Engine& its) : engine(its) {}
     ~LongWait() {
@@ -214,8 +214,9 @@ void Engine::send_deferred_at_once() {
   send_all_deferred();
 }
 
-// Makes "uiw-progress" park, since this thread sends and receives. If it is parked already, it wakes first and looks at
-// all queue pairs. Does not wait for that; until then both threads send and receive.
+// Makes the thread "uiw-progress" park (sleep on its timer), since the calling thread sends and receives. If it is
+// parked already, it first wakes and looks at all queue pairs. This call waits for none of that, so for a moment both
+// threads send and receive.
 void Engine::hand_over() {
   if (hand_over_.exchange(true)) return;
   if (parked_.load()) {
@@ -225,8 +226,8 @@ void Engine::hand_over() {
   }
 }
 
-// Sends and receives for the queue pairs that have events. not_now: another thread does so, or there is only a wake-up
-// for "uiw-progress", which is left to that thread. broken: the epoll set is gone.
+// Sends and receives for the queue pairs that have events. not_now: another thread does so, or there is nothing to do,
+// or only a wake-up for the thread "uiw-progress", which is left to that thread. broken: the epoll set is gone.
 Engine::Turn Engine::drive_waiting() {
   UniqueLock drive_lock(drive_mutex_, std::defer_lock);
   if (!drive_lock.try_lock()) return Turn::not_now;

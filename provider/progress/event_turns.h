@@ -22,7 +22,8 @@ class EventTurns {
 
   explicit EventTurns(FindDriven find) : find_(find) {}
 
-  // How many queue pairs wait for their next turn. repeat() gives it to them; until then no other progress thread does.
+  // How many queue pairs wait for their next turn. repeat() gives each of them this turn; until then no other progress
+  // thread calls progress() for them.
   std::size_t repeated() const { return repeated_.count; }
   void repeat() {
     const Numbers now = std::exchange(repeated_, Numbers());

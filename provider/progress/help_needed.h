@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The rule by which "uiw-progress" calls another thread to help with the events of a context: if "uiw-progress" has not
-// slept for a while, and there are queue pairs for which the other thread could send and receive meanwhile.
+// The rule by which the thread "uiw-progress" calls another thread to help with the events of a context: the first
+// thread has not slept for a while, and there are queue pairs for which the other one could send and receive meanwhile.
 //
-// This class only decides. Only "uiw-progress" uses it; times are monotonic nanoseconds.
+// This class only decides. Only the thread "uiw-progress" uses it; times are monotonic nanoseconds.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ class HelpNeeded {
   }
 
  private:
-  std::uint64_t since_ = 0;  // start of the time without sleep; 0: the thread has slept
-  bool others_ = false;      // events of several queue pairs have arrived since then
+  std::uint64_t since_ = 0;  // start of the time without sleep; 0: the thread has slept, or has just called another
+  bool others_ = false;      // events of more than one queue pair have been seen since `since_`
   std::uint64_t helped_ = 0;
 };
 

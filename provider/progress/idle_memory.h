@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// When queue pairs give back memory that they do not use: once a second, as long as there may be any. After the last
-// activity the progress thread wakes twice for that, and then no more.
+// When queue pairs give back memory that they do not use: once a second, as long as there may be such memory. After the
+// last event the thread "uiw-progress" wakes about twice for that, and then no more.
 //
-// This class only decides. It belongs to the progress thread; times are monotonic nanoseconds.
+// This class only decides. Only the thread "uiw-progress" uses it; times are monotonic nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class IdleMemory {
   void looked(std::uint64_t now, bool more) { at_ = more ? now + kPeriodNs : 0; }
 
  private:
-  std::uint64_t at_ = 0;  // when to look next; 0: nothing can be given back
+  std::uint64_t at_ = 0;  // when to look next; 0: not before the next event
 };
 
 }  // namespace uiw::provider

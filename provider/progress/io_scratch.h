@@ -22,8 +22,8 @@ IoScratch* make_own_scratch() noexcept;
 }  // namespace detail
 
 // The buffers of the calling thread, which owns them until it ends. Null if there is no memory for them; then the
-// thread "uiw-progress", which has its own from the start, sends and receives instead (Engine::take_over). A destructor
-// of the program that uses a queue pair while the thread ends gets buffers, too.
+// thread "uiw-progress", which has its own from the start, sends and receives instead (Engine::take_over). If a
+// destructor of the program uses a queue pair while the thread ends, the thread gets buffers once more.
 inline IoScratch* io_scratch() noexcept {
   IoScratch* const own = detail::own_scratch;
   return own != nullptr ? own : detail::make_own_scratch();

@@ -14,12 +14,12 @@ namespace uiw::provider {
 
 class Piggybacking {
  public:
-  // An acknowledgement waits for a post if each of this many acknowledgements before it was followed by a post before
-  // the receiver's next turn (begin_turn()).
+  // An acknowledgement waits for a post once this many acknowledgements in a row have each been followed by a post
+  // before the receiver's next turn (begin_turn()).
   static constexpr unsigned kInARow = 4;
 
   // To be called when the receiver is about to look at what has arrived. True if offer() was called since the previous
-  // call: that acknowledgement may have been sent since.
+  // call: then a post may have sent the offered acknowledgement, and the caller checks whether it is still due.
   bool begin_turn() {
     const bool offered = std::exchange(offered_, false);
     if (offered) in_a_row_ = nothing_posted_ ? 0 : in_a_row_ + 1;
@@ -32,7 +32,7 @@ class Piggybacking {
     offered_ = true;
     return in_a_row_ >= kInARow;
   }
-  // Every post calls this function, which writes at most once a turn.
+  // Called when the program posts send requests. Writes to memory at most once between two calls of begin_turn().
   void posted() {
     if (nothing_posted_.load(std::memory_order_relaxed)) nothing_posted_.store(false, std::memory_order_relaxed);
   }
@@ -76,7 +76,7 @@ class ExpectedMessage {
 
  private:
   unsigned in_a_row_ = 0;
-  bool came_ = false;  // since the last call of reported()
+  bool came_ = false;  // a message has come since the last call of reported()
   std::uint64_t since_ = 0;
 };
 

@@ -63,8 +63,8 @@ void ProgressHelpers::run() {
   }
 }
 
-// Takes one event at a time, so that others find the rest. A wake-up for "uiw-progress" is not read: it stays in the
-// epoll set until that thread takes it.
+// Takes one event at a time, so that other threads find the other events. A wake-up for the thread "uiw-progress" is
+// not read: it stays in the epoll set until that thread takes it.
 void ProgressHelpers::help() {
   constexpr int kPatienceMs = 1;
   constexpr unsigned kMostInVain = 16;  // events in a row for queue pairs that other threads serve

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Threads that help "uiw-progress" if it is too slow alone: for a passive target with many connections, on a machine
-// with processors to spare. Each thread starts when it is first called. It handles events of the same epoll set,
-// doorbells that peers have rung, and calls of request_turn(), until there are none or the program polls. Then it
-// sleeps until it is called again. Thread-safe.
+// Threads that help the thread "uiw-progress" if it is too slow alone: for a passive target with many connections, on a
+// machine with processors to spare. Each of them starts when it is first called. It handles events of the engine's
+// epoll set, doorbells that peers have rung, and calls of request_turn(), until it finds none or the program polls.
+// Then it sleeps until it is called again. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ namespace uiw::provider {
 
 class ProgressHelpers {
  public:
-  // What the data of an epoll event means: the number of a queue pair; kWakeTag: the event is for "uiw-progress";
-  // kDoorbellTag: a peer has rung; kTurnTag: request_turn() was called. DrivenList::visit_rung() finds the queue pairs
-  // of the last two. No queue pair has the number 0.
+  // What the data of an epoll event means: the number of a queue pair; kWakeTag: the event wakes the thread
+  // "uiw-progress"; kDoorbellTag: a peer has rung; kTurnTag: request_turn() was called. For the last two tags
+  // DrivenList::visit_rung() finds the queue pairs. No queue pair has the number 0.
   static constexpr std::uint64_t kWakeTag = 0, kDoorbellTag = std::uint64_t{1} << 41, kTurnTag = std::uint64_t{1} << 42;
   static constexpr bool is_queue_pair(std::uint64_t event) { return static_cast<std::uint32_t>(event) != 0; }
 
@@ -39,11 +39,11 @@ class ProgressHelpers {
   bool allowed() const { return most_ > 0; }
   // How many of the threads are helping: they have been called and do not sleep yet.
   unsigned helping() const { return helping_.load(std::memory_order_relaxed); }
-  // How many turns (EventTurns) the helping threads have had so far.
+  // How many events of queue pairs the helping threads have answered with a turn (EventTurns) so far.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
-  // Makes one more thread help, if fewer than `most` do. Only one thread may call this at a time. If the system refuses
-  // to start a thread, the next call starts none. After further refusals in a row, the next 2, 4, 8 ... calls start
-  // none, up to kMostSkipped calls.
+  // Makes one more thread help, if fewer than `most` do. If a new thread is needed and cannot be started (the system
+  // allows no more threads, or has no memory), the next such call does not try. After further failures in a row, the
+  // next 2, 4, 8 ... such calls do not try, up to kMostSkipped calls.
   void call();
   static constexpr unsigned kMostSkipped = 4096;
   // Ends the threads after their current turns, and waits until they have ended.
@@ -64,14 +64,14 @@ class ProgressHelpers {
   std::condition_variable called_;
   std::vector<std::thread> threads_;
   unsigned calls_ = 0;             // calls that no thread has taken yet
-  unsigned skip_ = 0, pause_ = 1;  // calls that start no thread: now, and after the next refusal
+  unsigned skip_ = 0, pause_ = 1;  // how many calls start no thread: now, and after the next failure
   std::atomic<bool> stop_{false};
   std::atomic<unsigned> helping_{0};
   std::atomic<std::uint64_t> turns_{0};
 };
 
-// The number of progress threads, "uiw-progress" and those that help, for `processors` and the setting `wanted` (0:
-// automatic). With fewer than four processors there is only "uiw-progress", since the program needs the others.
+// The number of progress threads, the thread "uiw-progress" and those that help it. `wanted` is the setting; if that is
+// 0, `processors` decides: with fewer than four there is one thread, since the program needs the other processors.
 constexpr unsigned progress_threads(unsigned wanted, unsigned processors) {
   constexpr unsigned kMost = 8;
   if (wanted > 0) return wanted;

@@ -45,7 +45,7 @@ class SendScheduler {
     return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
   }
   // For a thread that posts, or sends what it has posted before. While completions are there for the thread to take,
-  // the thread does not yet wait for those of its last posts, so a stride of work may pass before the next probe.
+  // it does not yet wait for those of its last posts. So the next probe may come after some more work (by_stride).
   static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there) {
     const ProbePolicy policy = probe_policy(Driver::poll, program);
     return policy == ProbePolicy::if_none_due && completions_there ? ProbePolicy::by_stride : policy;
@@ -55,7 +55,8 @@ class SendScheduler {
     return running ? policy : ProbePolicy::at_once;
   }
 
-  // The policy if a thread has delegated its request to the thread that is sending: the first thread may not come back.
+  // The policy if a thread has left its sending to another thread, which is sending already: the first thread may not
+  // come back to send a probe.
   static constexpr ProbePolicy kDelegated = ProbePolicy::at_once;
 
   // ---- The program posts ----
@@ -114,7 +115,7 @@ class SendScheduler {
   // ---- Posts that wait ----
   bool posts_wait() const { return coalescing_.waiting(); }
   std::uint64_t posts_wait_since() const { return coalescing_.since(); }  // when the oldest was posted; 0: none waits
-  // Called before all that may be sent is sent, whichever rule has decided that.
+  // Called each time before the stream sends all that may be sent, whichever rule has decided that it sends.
   void sending_all() { coalescing_.sent(); }
 
   // The program polls, or needs room in the send queue.

@@ -2,7 +2,7 @@
 // The threads of a program that wait for an event of a context, in a call that the library sees. A thread that waits
 // alone also sends and receives for the context ("drives"), so that a message costs one wake-up. If several wait, each
 // for an event of its own, a message would wake all of them: so each drives only for its own channel (ChannelSets), and
-// "uiw-progress" drives the rest.
+// the thread "uiw-progress" drives the rest.
 //
 // Any thread may call any function. Times are monotonic nanoseconds (clock.h).
 #pragma once
@@ -24,7 +24,7 @@ class Waiters {
   static constexpr unsigned kFew = 2;
 
   // The calling thread begins to wait. True: until leave() it sends and receives for the whole context. False: other
-  // threads wait, too, and the caller makes sure that "uiw-progress" sends and receives.
+  // threads wait, too, or did so a moment ago, and the caller wakes the thread "uiw-progress" to send and receive.
   bool enter(std::uint64_t now) {
     if (driven_here()) return true;  // a signal handler has left the earlier wait by longjmp()
     if (!are_several(now) && !driving_.exchange(true)) {
@@ -44,7 +44,8 @@ class Waiters {
       sleeping_.fetch_sub(1);
     }
   }
-  // Whether a waiting thread sends and receives now, or did so a moment ago and is expected to do so again.
+  // Whether one waiting thread sends and receives for the whole context now, or did so a moment ago and is expected to
+  // do so again.
   bool drive(std::uint64_t now) const {
     if (sleeping_.load() > 0) return false;
     return driving_.load() || now < left_.load(std::memory_order_relaxed) + kBetweenNs;

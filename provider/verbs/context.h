@@ -38,8 +38,8 @@ inline constexpr std::size_t kLimitedKinds = 4;
 class Context : public std::enable_shared_from_this<Context> {
  public:
   // Null with errno: ENODEV if there is no such device (any more), EMFILE and similar errors. `handle` is the program's
-  // ibv_context and must remain live as long as the Context. Contexts whose cmd_fd refers to the same open file share
-  // their objects (device_file.h).
+  // ibv_context and must remain live as long as the Context. Contexts whose cmd_fd refers to the same open file can
+  // import each other's objects (device_file.h). Throws std::bad_alloc.
   UIW_API static std::shared_ptr<Context> open(const std::string& device_name, const ibv_context* handle = nullptr);
   ~Context();
   // ibv_close_device: stops the queue pairs that the program has not destroyed, as the kernel does, and then the
@@ -76,7 +76,7 @@ class Context : public std::enable_shared_from_this<Context> {
   UIW_API void query_device(ibv_device_attr_ex& attributes) const;
   // The current attributes of the port. 0, or EINVAL for a port other than 1. Throws std::bad_alloc.
   UIW_API int query_port(unsigned port, ibv_port_attr& attributes);
-  // The speed of the interface. Loopback and virtual links do not report one and count as 10 Gb/s.
+  // The speed of the interface, in Mb/s. A link that reports none, such as loopback, counts as 10 Gb/s.
   unsigned speed_mbps() const { return device_.speed_mbps == 0 ? 10000 : device_.speed_mbps; }
 
   // For an injected fault: while `down`, ibv_query_port() reports the port as down. Nothing else changes.
@@ -86,7 +86,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // events belongs to another process for good (event_pipe.h).
   bool report(const ibv_async_event& event);
   // `reported` events about this object have been reported. Removes those that the program has not read, and returns
-  // the number of those that the program has read.
+  // the number of those that the program has read (0 where EventPipe::take_back() cannot tell).
   UIW_API unsigned withdraw_events(const void* element, unsigned reported);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The open file behind a context: contexts on one file share the objects of the device (ibv_import_device and
-// ibv_import_pd, _mr and _dm). Duplicates of a descriptor refer to one file. Thread-safe.
+// The open file behind a context: contexts on one file can share domains, memory regions and device memory
+// (ibv_import_device and ibv_import_pd, _mr and _dm). Duplicates of a descriptor refer to one file. Thread-safe.
 #pragma once
 
 #include <cstdint>

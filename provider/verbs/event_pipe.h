@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // A pipe that carries the kernel's event structures to the program: for completion channels and async events.
 //
-// The pipe is small, since the memory of a user's pipes is limited. Events that find it full wait in memory, in order.
-// They are written after the program has read, by the thread "uiw-cm", by the next write(), or by flush(). The object
+// The pipe is small, since the memory of a user's pipes is limited. Events that find the pipe full wait in memory. They
+// are written after the program has read, by the thread "uiw-cm", by the next write(), or by flush(). The object
 // keeps a duplicate of the program's read end. So a write never fails with SIGPIPE, and events can be taken back
 // without using the program's descriptor. Thread-safe.
 //
-// A thread that waits for events and meanwhile receives for the queue pairs itself (Engine::wait) causes most of these
-// events. Such an event need not go through the pipe: it is kept in memory for the thread.
+// A thread that waits in ibv_get_cq_event and meanwhile receives for the queue pairs itself (Engine::wait) often makes
+// the event for which it waits. Such an event need not go through the pipe: it is kept in memory for the thread.
 //
 // Parent and child of a fork share the pipe. It is the parent's as long as the parent lives: events of the child wait
 // until the pipe is the child's (process/inheritance.h). If the pipe never becomes the child's, these events are lost.
@@ -66,12 +66,12 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   // another process for good. The owner of the slot calls leave() before the slot is destroyed.
   void write(const void* event, std::size_t size, Slot& slot) noexcept;
   void leave(Slot& slot) noexcept;
-  // For events without a slot. False if the event is lost: the pipe is full and there is no memory, or the pipe belongs
-  // to another process for good.
+  // For events without a slot. False if the event is lost: it would have to wait and there is no memory, or the pipe
+  // belongs to another process for good.
   bool write(const void* event, std::size_t size) noexcept;
 
-  // The first event of this size that the calling thread writes before it calls take_kept() is kept in memory for this
-  // thread, unless another thread is between these two calls.
+  // Keeps one event in memory for the calling thread: the first event of this size that it writes with a slot before it
+  // calls take_kept(), while no event waits. Does nothing if another thread is between these two calls.
   void keep_for_caller(std::size_t size) noexcept;
   // True if an event was kept; it is copied to `to`. If `to` is not accessible, false, and the event goes to the pipe.
   bool take_kept(void* to) noexcept;
@@ -81,7 +81,8 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
 
   // Removes the events of this size for which `mine` returns true and that the program has not read. `written`: how
   // many events of that kind were written. Returns how many the program has read and must acknowledge: 0 if the program
-  // has closed the descriptors of this object. Does not block, and needs no memory and no descriptor.
+  // has closed the descriptors of this object, or the pipe is not this process's. Does not block, and needs no memory
+  // and no descriptor.
   unsigned take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                      void* argument);
 

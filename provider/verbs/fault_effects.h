@@ -16,9 +16,9 @@ UIW_API int begin_faults();
 
 // The status that is reported for work that has completed with `status`. If an injected fault hits this completion
 // (Faults::due), the fault's status is returned, `failed` is set, and another thread moves the queue pair to ERR; while
-// `failed` is set, all later work completes as flushed. `failed` belongs to the work queue that `queue` names. If a
-// fault that loses the connection or reports an async event is due, that is carried out, too. Called with the lock of
-// the work queue held.
+// `failed` is set, later work that has succeeded completes as flushed. `failed` belongs to the work queue that `queue`
+// names. If a fault that loses the connection or reports an async event is due, it is carried out, too. Work that has
+// not succeeded gets no fault. Called with the lock of the work queue held.
 ibv_wc_status status_with_faults(Faults& faults, FaultKind queue, QpIdentity& qp, ibv_wc_status status, bool& failed);
 
 }  // namespace uiw::provider

@@ -4,8 +4,8 @@
 // The child of a fork has the memory of the parent at that moment, its descriptors, and one thread. The child may use
 // memory regions and windows, and may open devices and use what it creates there. Queue pairs, connections and shared
 // receive queues of the parent belong to the parent: the child can destroy its copies, which has no effect on the
-// parent. Channels, and ids of rdma_cm without a connection, become the child's once the parent has ended
-// (process/inheritance.h).
+// parent. Channels, and ids of rdma_cm without a connection, belong to the first child that uses them once the parent
+// has ended (process/inheritance.h).
 //
 // Another thread of the parent may be in the middle of any work at the fork. Therefore:
 //

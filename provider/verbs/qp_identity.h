@@ -26,14 +26,14 @@ struct QpIdentity {
   Cq& receive_cq;
   ibv_qp* const handle;  // the program's; async events carry it
   const ibv_qp_type type;
-  std::uint32_t number = 0;  // 0 if all numbers were taken
+  std::uint32_t number = 0;  // 0 until it is taken (QueuePair::take_number), and if none could be taken
 
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
 
   bool is_reliable() const { return type == IBV_QPT_RC; }
-  // Changes the state from `from` to `to`. False if another thread has changed it meanwhile (to ERR, when a stream
-  // ended).
+  // Changes the state from `from` to `to`; true also if it is `to` already. False if another thread has changed the
+  // state meanwhile (to ERR, when a stream ended).
   bool step(ibv_qp_state from, ibv_qp_state to) { return state.compare_exchange_strong(from, to) || from == to; }
   void report(ibv_event_type which);
   // A queue pair counts as a user of its domain and its completion queues.

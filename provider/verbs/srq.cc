@@ -148,8 +148,8 @@ bool Srq::next_to_wake(std::uint32_t& qp_number) {
   return true;
 }
 
-// Verbs draft section 6.3.8: the limit event comes once, when fewer receives than the limit are left. A queue pair that
-// finds the queue empty triggers the event, too.
+// Verbs draft section 6.3.8: the limit event comes once for each time that the program sets a limit, when fewer
+// receives than the limit are free. A queue pair that finds the queue empty triggers the event, too.
 bool Srq::limit_passed() {
   if (limit_ == 0 || available() >= limit_) return false;
   limit_ = 0;

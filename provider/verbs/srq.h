@@ -2,9 +2,9 @@
 // Shared receive queues (Verbs draft section 6.3): many queue pairs take their receives from one queue.
 //
 // A queue pair that finds no free receive waits in line, and its stream is not read (Verbs draft section 13.2).
-// Receives that are posted later are promised to the queue pairs in line, one each, in order. No other queue pair takes
-// a promised receive, and a queue pair that needs another receive goes to the end of the line. So no queue pair
-// starves, however busy the others are.
+// Receives that are posted later are promised to the queue pairs in line, one each, in order. A promised receive is not
+// free for other queue pairs, and a queue pair that then finds no further receive goes to the end of the line. So no
+// queue pair starves, however busy the others are.
 //
 // Thread-safe. The queue's lock may be taken while locks of a queue pair are held, and not the other way round. An Srq
 // must remain live as long as queue pairs use it.
@@ -86,7 +86,7 @@ class Srq {
   ddp::KnownSlot known_ UIW_GUARDED_BY(mutex_);
   std::uint32_t limit_ UIW_GUARDED_BY(mutex_);         // 0: not armed
   std::uint32_t promised_ UIW_GUARDED_BY(mutex_) = 0;  // receives in the queue that are promised to queue pairs
-  Line waiting_ UIW_GUARDED_BY(mutex_);                // queue pairs without a receive
+  Line waiting_ UIW_GUARDED_BY(mutex_);                // queue pairs that wait for a receive
   Line to_wake_ UIW_GUARDED_BY(mutex_);  // queue pairs with a promised receive that have not been woken yet
 
   const std::shared_ptr<Waker> waker_;  // wakes queue pairs from a thread that holds no locks
@@ -101,7 +101,8 @@ class SrqUser {
   SrqUser(const SrqUser&) = delete;
   SrqUser& operator=(const SrqUser&) = delete;
 
-  // Called instead of the destructor in the child of a fork, for a queue pair of the parent (Qp::leave_to_parent()).
+  // Called instead of the destructor in the child of a fork, for a queue pair of the parent process
+  // (QueuePair::leave_to_parent()).
   void leave_to_parent() { srq_.users_.fetch_sub(1, std::memory_order_relaxed); }
 
   // Sets the number of the queue pair whose progress() is called when a receive has been promised to it.
@@ -109,14 +110,15 @@ class SrqUser {
 
   // The functions below are called with the receiver's lock of the queue pair held.
 
-  // Takes a receive off the queue; its scatter elements stay valid until the next receive is taken. If there is no free
-  // receive, returns false and puts the queue pair in line.
+  // Takes a receive off the queue; its scatter elements stay valid until this queue pair takes another one. If there is
+  // no free receive, returns false and puts the queue pair in line.
   bool take(rdmap::ReceiveBuffer& buffer);
   // Whether a receive has been promised to this queue pair since take() returned false.
   bool promised() const { return promised_.load(std::memory_order_acquire); }
   // Leaves the line: the queue pair needs no receive any more. A promised receive goes to the next in line.
   void leave();
-  // Puts the receive that was taken last back at the end of the queue. False if the queue has been filled up meanwhile.
+  // Puts the receive that was taken last back at the end of the queue. False if the queue has been filled up meanwhile,
+  // or memory is short.
   bool give_back(const rdmap::ReceiveBuffer& buffer);
 
  private:

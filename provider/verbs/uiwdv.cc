@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The functions of uiwdv.h. Programs pass objects of libibverbs that may belong to any device. Objects of other devices
-// are recognised before anything behind the pointer is used.
+// are recognised by members that objects of every device have.
 #pragma GCC visibility push(default)
 #include "provider/include/infiniband/uiwdv.h"
 #pragma GCC visibility pop
@@ -28,15 +28,15 @@ static_assert(sizeof(Immediate) == UIWDV_IMM_SIZE);
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
-// The queue pair behind the handle; null if it is another device's. Its number is unique only among queue pairs of uiw,
-// so the address of the handle is compared, too.
+// The queue pair behind the handle; null if it is another device's, or for datagrams. A queue pair number is unique
+// only among queue pairs of uiw, so the address of the handle is compared, too.
 rnic::Qp* ours(const ibv_qp* handle) {
   const uiw::ReadSection section;
   rnic::Qp* const qp = rnic::find_qp(handle->qp_num);
   return qp != nullptr && qp->handle() == handle ? qp : nullptr;
 }
 
-// Calls the function with the Context behind the handle. False if the handle belongs to another device.
+// Calls the function with the Context behind the handle. False if the handle is null or belongs to another device.
 template <typename Function>
 bool with(const ibv_context* handle, Function function) {
   bool found = false;
@@ -51,8 +51,8 @@ bool is_ours(const ibv_context* handle) {
   return with(handle, [](rnic::Context&) {});
 }
 
-// Copies as many octets as the program's version of the struct has; `size` is its size. Members that only the program's
-// version has become zero.
+// Fills in `to`, the program's version of the struct, which has `size` octets and may be shorter or longer than `all`.
+// Members that only the program's version has become zero. EINVAL if `to` is null or too short.
 template <typename Attributes>
 int hand_out(const Attributes& all, Attributes* to, std::size_t size) {
   static_assert(std::is_trivially_copyable_v<Attributes>);
@@ -63,7 +63,8 @@ int hand_out(const Attributes& all, Attributes* to, std::size_t size) {
   return 0;
 }
 
-// EOPNOTSUPP for queue pairs of other devices; EINVAL if the queue pair was created without send operations (ibv_wr_*).
+// 0; EOPNOTSUPP for queue pairs of other devices or for datagrams; EINVAL if the queue pair was created without send
+// operations (ibv_wr_*).
 int find(ibv_qp_ex* handle, rnic::Qp*& qp) {
   qp = ours(&handle->qp_base);
   if (qp == nullptr) return EOPNOTSUPP;
@@ -113,7 +114,8 @@ int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   return hand_out(all, attributes, size);
 }
 
-// Each of these functions begins a request by the most similar call of ibverbs, and adds what that call cannot express.
+// Each of the next three functions begins a request by the most similar call of libibverbs, and adds what that call
+// cannot express.
 
 int uiwdv_wr_masked_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr, std::uint64_t add,
                               std::uint64_t boundary_mask) {

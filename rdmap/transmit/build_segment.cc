@@ -33,8 +33,8 @@ std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) co
   if (left <= most) return left;
   constexpr std::size_t kPage = 4096;
   if (most < 2 * kPage) return static_cast<std::uint32_t>(most);
-  // Long segments are multiples of a page, so that the copies on both sides stay aligned, and of about the same length,
-  // so that one side copies a segment while the other one copies the segment before it.
+  // The payload of long segments, except the last one, is a multiple of a page, so that the copies on both sides stay
+  // aligned. The lengths are about the same, so that one side copies a segment while the other copies the one before.
   most -= most % kPage;
   const std::size_t segments = (left + most - 1) / most;
   const std::size_t even = (left + segments - 1) / segments;

@@ -13,7 +13,8 @@ bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::sen
 
 }  // namespace
 
-// Whether the peer does not support this work. The program may have posted it before the peer was known.
+// Whether the connection cannot carry this work, with ORD 0 or a peer that is not uiw. The program may have posted the
+// work before ORD or the peer was known.
 bool Transmitter::is_impossible(const SendWork& work) const {
   if (is_answered(work.kind)) return read_queue_.ord() == 0;
   return is_send_immediate(work) && peer() == mpa::PeerKind::other;
@@ -25,9 +26,9 @@ bool Transmitter::local_work_next(const Cursor& at) const {
   return at.sequence < work_end() && is_local(queue_.at(at.sequence).kind);
 }
 
-// Whether the next work request may be sent now. If not, it waits for answers of the peer. A request that was built
-// before, but not accepted by TCP, may be built again, whatever requests behind it have been pushed to SharedReads
-// since.
+// Whether there is a next work request and it may be sent now. If not, it waits for answers of the peer, for earlier
+// work to complete, or until it is known whether the peer is uiw. A request that was built before, but not accepted by
+// TCP, may be built again, whatever requests behind it have been pushed to SharedReads since.
 bool Transmitter::may_begin(const Cursor& at) const {
   if (at.sequence >= work_end()) return false;
   const SendWork& next = queue_.at(at.sequence);
@@ -52,8 +53,8 @@ bool Transmitter::fits(const SendWork& work, const mpa::Batch& batch) const {
 }
 
 // Whether a probe (an RDMA Read of no octets) is sent here. It is sent if nothing else can follow in the batch, so that
-// it covers as much work as possible, and before a message that does not fit into the batch, so that a long message
-// does not delay the probe.
+// it covers as much work as possible; before a message that does not fit into the batch, so that a long message does
+// not delay the probe; and before work that fails or is local, which waits for the work before it.
 bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
   if (!tracker_.remote()) return false;
   if (tracker_.probe_pushed(at)) return tracker_.probe_stands_at(at);
@@ -134,7 +135,8 @@ bool Transmitter::choose(Cursor& at, const mpa::Batch* batch) const {
   const bool work = probe || may_begin(at);
   if (!response && !work && !report) return false;
   const bool hello = report && reports_.at(at.reports).occasion == kHello;
-  // The answer to a probe goes first: the peer may rely on its work being placed when it gets a message that follows.
+  // The answer to a probe goes before work and reports: the peer should know that its work is placed before it gets a
+  // message that may be the reply to that work.
   if (response && !hello &&
       (at.response_next || !(work || report) || SharedReads::is_probe(reads_->inbound.at(at.response)))) {
     at.source = Source::response;

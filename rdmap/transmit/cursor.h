@@ -13,7 +13,8 @@ namespace uiw::rdmap {
 // request (an RDMA Read, an atomic operation, or a probe, which is a Read of no octets) confirms that all work before
 // this request has been placed (RFC 5040 section 5.5).
 struct Placement {
-  // The weight of a work request is the size of its payload in octets plus this number.
+  // The weight of a Send, RDMA Write or Immediate Data is the size of its payload in octets plus this number. Other
+  // work has no weight.
   static constexpr std::uint64_t kWeightOfWork = 64;
 
   std::uint64_t weight = 0;            // of all work before the position
@@ -47,7 +48,7 @@ struct Cursor {
   Msn send_msn{1};
   Msn read_msn{1};
   Msn atomic_msn{1};
-  std::uint32_t writes = 0;   // RDMA Writes before the position, in total
+  std::uint32_t writes = 0;   // posted RDMA Writes before the position, modulo 2^32
   std::uint32_t reports = 0;  // entries of ReportQueue before the position
   Progress reported;          // how much of the peer's work answers and reports before the position confirm
   Placement placement;

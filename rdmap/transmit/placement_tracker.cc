@@ -64,8 +64,8 @@ std::uint64_t PlacementTracker::awaited_position(const Cursor& sent) {
   return by_position_ && placed_ < sent.sequence ? queue_.at(placed_).end : kNowhere;
 }
 
-// The loop goes on where the last report has ended, so a report that confirms nothing new takes no longer with a deep
-// queue.
+// The loop in this function begins at the first entry that earlier reports do not confirm, so a report that confirms
+// nothing new takes no longer with a deep queue.
 std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progress, const Cursor& sent) {
   // Without `reports` in start(), note_pop() does not keep reported_ up to date, so a report that arrives anyway is
   // ignored.

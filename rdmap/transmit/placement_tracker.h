@@ -12,7 +12,7 @@
 //
 // This class sends nothing, reads no clock and completes nothing; it marks entries of the send queue as done. Called
 // with the sender's lock held; no errors. Arguments: `at` is the position where the next segment is built, `sent` the
-// position up to which TCP has accepted octets.
+// position up to which TCP has accepted whole FPDUs.
 #pragma once
 
 #include <array>
@@ -59,11 +59,12 @@ class PlacementTracker {
 
   // ---- Probes ----
   std::uint32_t probes_outstanding() const { return probes_pushed_ - probes_answered_; }
-  // Whether TCP has taken signaled work that no request confirms, and no probe is outstanding.
+  // Whether a probe is needed: TCP has taken signaled work that no request follows, and no probe is outstanding.
   bool wants_probe(const Cursor& sent) const {
     return needs_probes() && !receive_stalled_ && probes_outstanding() == 0 && completion_due(sent);
   }
-  // Whether the policy, or the number of octets since the last probe (the stride), calls for a probe right before `at`.
+  // Whether the policy, or the amount of work since the last request (in octets, or in entries), calls for a probe
+  // right before `at`.
   bool probe_worthwhile(const Cursor& at, const Cursor& sent) const;
   // probe_pushed(): whether the next probe at or after `at` was pushed to SharedReads before, so that it is to be built
   // again, at its old position and nowhere else. probe_stands_at(): whether this position is `at`.
@@ -76,8 +77,8 @@ class PlacementTracker {
   void note_waiting(const Cursor& sent);
 
   // ---- What has been placed ----
-  // The peer has placed all work before the entry `sequence`: marks this work as done. Work that TCP has not accepted
-  // is never marked, whatever a hostile peer answers.
+  // The peer has placed all work before the entry `sequence`: by the remote rule marks this work as done, except Reads
+  // and atomic operations. Work that TCP has not accepted is never marked, whatever a hostile peer answers.
   void placed_before(std::uint64_t sequence, const Cursor& sent);
   // The peer has placed all octets of the stream before this position. Returns the entry before which all work has been
   // placed.

@@ -47,9 +47,9 @@ std::optional<std::uint64_t> Transmitter::find_unanswered(IsIt is_it) const {
 }
 
 // Finds a Read or an atomic operation by the MSN of its request. The MSN is compared with `request_msn` of each entry
-// and not counted back as in find_send(), since probes use MSNs of this queue, too. If the kernel's siw finds an error
-// while it answers a Read, its Terminate has another MSN. So if no request has this MSN, or the Read with this MSN has
-// another sink than the Read Request in the Terminate, the Read is found by its sink.
+// and not counted back as in find_send(), since probes use MSNs of the Read Request Queue, too. If the kernel's siw
+// finds an error while it answers a Read, its Terminate has another MSN. So if no request has this MSN, or the Read
+// with this MSN has another sink than the Read Request in the Terminate, the Read is found by its sink.
 std::optional<std::uint64_t> Transmitter::find_request(Msn msn, const Terminate& terminate) const {
   const auto by_msn = find_unanswered([msn](const SendWork& work) { return work.request_msn == msn; });
   if (!terminate.has_read_request) return by_msn;

@@ -23,7 +23,7 @@ void Transmitter::start(const ConnectionRules& rules, SharedReads& reads) {
   reports_progress_ = rules.reports() == Reports::always;
   sent_.rtr_sent = rules.rtr_to_send() == mpa::ReadyToReceive::none;
   sent_.sequence = sent_.placement.requested_before = first;
-  // The peer sends progress reports if this end requests them (remote rule) or if `always` was negotiated.
+  // The peer sends progress reports if this end requests them (remote rule), or always on a manual connection.
   tracker_.start(rules.remote(), rules.remote() || rules.reports() == Reports::always);
   peer_known(rules.peer, false);
 }
@@ -94,7 +94,7 @@ Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_
 
 }  // namespace
 
-// The message at the cursor cannot be built, since its memory is not available.
+// The message at the cursor cannot be sent: its memory is not available, or its work fails for another reason.
 Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp::AccessError refused) {
   if (at.source == Source::response) {
     answer_until_ = 0;                                           // neither this request nor any later one is answered
@@ -110,8 +110,8 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
   return Fill::local_error;
 }
 
-// TCP has accepted a part of an FPDU, and the memory for the rest is not accessible: nothing valid can follow on this
-// stream.
+// TCP has accepted a part of an FPDU, and the rest cannot be built as before, since the memory is not available:
+// nothing valid can follow on this stream.
 Transmitter::Fill Transmitter::break_off(const Cursor& at) {
   broken_ = ended_ = true;
   if (at.source == Source::work && !failure_) failure_ = {at.sequence, Status::local_protection};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The sending half of an RDMAP stream: makes FPDUs of posted work, responses to Reads and atomic operations, and a
-// Terminate, in the order of RFC 5040 section 5.5, and completes work.
+// The sending half of an RDMAP stream: makes FPDUs of posted work, responses to Reads and atomic operations, a
+// Terminate, and messages that uiw adds itself, in the order of RFC 5040 section 5.5, and completes work.
 //
 // fill() chooses what is sent next (choose.cc) and builds a batch of whole FPDUs (build_segment.cc). The caller writes
 // the batch to the socket, and sent() commits the number of octets that the socket took. The other octets are built
-// again by the next fill(). With CRC on, an FPDU that was sent in part is kept as a copy, since its octets may not
-// change. PlacementTracker decides when work that the peer does not answer is complete, by the local or the remote
-// rule. terminated_work.cc finds the work that a Terminate of the peer is about.
+// again by the next fill(). With CRC or markers, the rest of an FPDU that was sent in part is kept as a copy, since its
+// octets may not change. PlacementTracker decides when work that the peer does not answer is complete, by the local or
+// the remote rule. terminated_work.cc finds the work that a Terminate of the peer is about.
 //
 // Called with the sender's lock held. No I/O.
 #pragma once
@@ -34,7 +34,7 @@ namespace uiw::rdmap {
 // What a Transmitter calls, with the sender's lock held.
 class SendHost {
  public:
-  // Called once for each entry, in the order of posting; the entry is removed from the queue right after.
+  // Called once for each entry that completes, in the order of posting; then the entry is removed from the queue.
   virtual void send_complete(const SendWork& work, Status status) = 0;
   // Carries out local work (a bind or an invalidation) once, in its turn: TCP has accepted all earlier work. `binding`
   // is for a bind.
@@ -66,7 +66,7 @@ class Transmitter {
  public:
   using ProbePolicy = PlacementTracker::ProbePolicy;
 
-  // All arguments, and those of start(), must remain live as long as the transmitter.
+  // `queue`, `host`, the table of `memory`, and the arguments of start() must remain live as long as the transmitter.
   Transmitter(SendQueue& queue, const ddp::Accessor& memory, SendHost& host)
       : queue_(queue), memory_(memory), host_(host), tracker_(queue) {}
   Transmitter(const Transmitter&) = delete;
@@ -79,13 +79,13 @@ class Transmitter {
   // uiw, this is called again. Called with both locks held. `answer`: if the peer is uiw, the next message tells it
   // that this end is uiw.
   void peer_known(mpa::PeerKind peer, bool answer);
-  // Queues a report of what has been placed, for a peer that takes reports. kRnrReport: no receive is posted here;
-  // kProgressReport: this end disconnects. Does nothing while another report waits to be sent.
+  // Queues a report of what has been placed, for a peer that takes reports. `occasion` is kRnrReport or kProgressReport
+  // (rdmap_format.h says when). Does nothing while another report, or a hello, waits to be sent.
   void report(Stag occasion, const Progress& progress) {
     if (sent_.reports == reports_.end()) reports_.push({occasion, progress}, sent_.reports);
   }
-  // From here on a progress report precedes each message, unless an answer has confirmed as much of the peer's work:
-  // the message may be the reply to that work.
+  // From here on a progress report precedes all work that uses a receive of the peer, unless what was sent before has
+  // confirmed as much of the peer's work: ours may be the reply to it. No effect after follow_position().
   void enable_reports() { reports_progress_ = !tracker_.by_position(); }
   // From now on each end learns from the byte stream what the other has placed (placed_up_to()), so neither probes nor
   // reports are sent for that.
@@ -96,7 +96,7 @@ class Transmitter {
   // The peer has placed all octets of the stream before this position: completes work by the remote rule.
   void placed_up_to(std::uint64_t position);
   std::uint64_t awaited_position() { return tracker_.awaited_position(sent_); }
-  // Evaluates a report of the peer. False if it confirms no more than earlier ones.
+  // Evaluates a report of the peer. False if it confirms no more than earlier reports, or more than was sent.
   bool take_report(const Progress& progress);
   // While the stream waits for a posted receive, it reads nothing, so no confirmation can arrive. A consumer that waits
   // for a completion before it posts the receive would wait for ever. So during this time Sends and Writes complete
@@ -127,8 +127,8 @@ class Transmitter {
   void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
 
   // The socket has accepted nothing because some memory of the batch is not accessible. To find out which memory, the
-  // next fill() builds a batch of one FPDU; if this batch was of one FPDU already, the work of this FPDU fails in the
-  // next fill(). False if a part of that FPDU was sent before.
+  // next fill() builds a batch of one FPDU; if this batch was of one FPDU already, the message of this FPDU fails in
+  // the next fill(). False if a part of that FPDU was sent before, so that the stream cannot go on.
   bool source_gone(const OutgoingBatch& batch);
 
   // Whether anything could be sent if the socket accepted it.
@@ -146,7 +146,7 @@ class Transmitter {
 
   // Whether there is work that TCP has not accepted as a whole.
   bool unsent() const { return sent_.sequence < queue_.tail(); }
-  // Whether there is unsent work, or a request that the peer has not answered.
+  // Whether there is unsent work, or a posted Read or atomic operation that the peer has not answered.
   bool unfinished() const { return unsent() || read_queue_.outstanding() > 0; }
   // Completes unsignaled work at the head of the queue that only waits for confirmation: room in the queue, or the end
   // of the stream, is more important than knowing which work an error is about.
@@ -155,11 +155,12 @@ class Transmitter {
   // are placed) this work completes now.
   void placed_before(std::uint64_t sequence);
 
-  // Completes everything in the queue: the entry `culprit`, if given, with `status`, entries that are done with
-  // success, all others as flushed. After the FPDU in progress only a Terminate is sent.
+  // Completes everything in the queue: the entry `culprit`, if given, with `status`; entries that are done with
+  // success, unless one before them has failed; all others as flushed. By the remote rule, unless `culprit` was sent,
+  // calls release_unsignaled() before. After the FPDU in progress only a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
-  // The oldest entry that TCP has accepted at least in part and that is not complete: the best guess for a Terminate
-  // without headers.
+  // The oldest entry that is not done, if TCP has accepted at least one FPDU of it as a whole: the best guess for a
+  // Terminate without headers.
   std::optional<std::uint64_t> oldest_sent() const;
   // The entry whose message had the DDP and RDMAP headers in the Terminate, if it is still in the queue (RFC 5040
   // section 4.8).
@@ -177,7 +178,7 @@ class Transmitter {
   using Source = Cursor::Source;
   using Added = mpa::Framer::Result;
 
-  // One DDP segment: its headers, and how many octets of the message follow.
+  // One DDP segment: its headers, and how many octets of payload follow them.
   struct Segment {
     std::array<std::byte, kMaxHeaders> header;
     std::size_t header_size = 0;
@@ -202,8 +203,8 @@ class Transmitter {
   bool choose(Cursor& at, const mpa::Batch* batch = nullptr) const;
   // Whether the work fails locally, before anything of it is sent.
   bool fails(const SendWork& work) const;
-  // Whether a progress report must precede the message at the cursor: work of the peer has been placed that nothing
-  // sent before confirms. Never between a Write and its Immediate Data, which stay together (RFC 7306 section 6).
+  // Whether a progress report must precede the work at the cursor: the work uses a receive of the peer, and work of the
+  // peer has been placed that nothing sent before confirms. Never between a Write and its Immediate Data.
   bool report_due(const Cursor& at) const;
   // Advances the cursor over a segment of `payload` octets; `last` says whether it ends its message.
   void advance(Cursor& at, std::uint32_t payload, bool last) const;

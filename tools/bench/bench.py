@@ -17,8 +17,8 @@ from programs import IPERF3_MAX_SIZE, SHARED_MEMORY, TCP, Setup, rdma_latency, s
 from report import empty_report, empty_row, json_line, summarize, table, value_text
 
 # Packages, each as (name in Debian, name in Fedora), with the programs that are used from them: NEEDED for all rows,
-# GNUPLOT for a picture. OPTIONAL is for some rows: the word in Row.needs, the name for messages, the program, the
-# package.
+# GNUPLOT for a picture. OPTIONAL is for some rows; each entry has the word in Row.needs (plan.py), the name for
+# messages, the program and its package.
 NEEDED = {("perftest", "perftest"): ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat", "ib_atomic_bw"),
           ("iperf3", "iperf3"): ("iperf3",), ("sockperf", "sockperf"): ("sockperf",)}
 OPTIONAL = (("ucx", "UCX", "ucx_perftest", ("ucx-utils", "ucx")),

@@ -7,7 +7,7 @@ from programs import SHARED_MEMORY, TCP, Way
 
 GBITS, MICROSECONDS, SECONDS, MESSAGES = "Gb/s", "us", "s", "messages/s"
 GROUPS = ("basic", "events", "connections", "server", "pinned")
-FEW_PROCESSORS = 4  # Row.target_few applies to machines with fewer than this
+FEW_PROCESSORS = 4  # Row.target_few applies to machines with fewer processors than this
 # A process needs this limit of descriptors for 1,000 connections, since connections in shared memory use at most a
 # quarter of the limit.
 DESCRIPTORS = 4500

@@ -165,7 +165,7 @@ def run_pair(setup, server, client, port, environment, duration, server_ends=Tru
                 if asking.finish("client ", duration):
                     output = asking.output()
                     break
-                # A client that was too early is started again while the server still waits.
+                # A client that fails may have been too early, so it is started again until START_LIMIT is over.
                 if time.monotonic() >= deadline or serving.wait(0.1):
                     serving.stop()
                     said = serving.said()

@@ -12,13 +12,13 @@ enum class Reach {
   set_user_id,       // with another user's rights: the loader ignores LD_PRELOAD
   set_group_id,      // with another group's rights: the loader ignores LD_PRELOAD
   has_capabilities,  // with file capabilities: the loader ignores LD_PRELOAD
-  other_machine,     // an ELF program of another class or machine than uiw itself
+  other_machine,     // an ELF program of another class, machine or byte order than uiw itself
 };
 
 struct Reached {
   Reach reach = Reach::reachable;
   std::string path;  // the program, or the interpreter of a script
-  std::string name;  // of the user, of the group, or of the machine
+  std::string name;  // the name of the user, the group or the machine; else empty
 };
 
 // `path` is a file that can be executed. For a script the answer is that for its interpreter.

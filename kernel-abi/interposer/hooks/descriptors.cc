@@ -170,8 +170,8 @@ int refuse(int error) {
   return -1;
 }
 
-// Associates `copy`, a duplicate, with the object of `entry`; but a copy of a completion channel gets no entry, since
-// the channel ends with its first descriptor.
+// Associates `copy`, a duplicate, with the object of `entry`. Copies of a completion channel get no entry, since the
+// channel ends with its first descriptor; nor do copies of an epoll set or of the library's own descriptors.
 int attach_copy(int copy, FdEntry entry) {
   if (copy < 0 || fd_table_is_borrowed()) return copy;
   drop_descriptor(copy);
@@ -316,7 +316,7 @@ UIW_HOOK void closefrom(int first) noexcept {
     auto* function = real_closefrom.get();
     if (end == UINT_MAX && function != nullptr) return function(static_cast<int>(begin));
     if (call_close_range(begin, end, 0) == 0 || end == UINT_MAX) return;
-    // This kernel does not have close_range.
+    // This kernel probably does not have close_range.
     for (unsigned fd = begin; fd <= end; ++fd) call_close(static_cast<int>(fd));
   });
 }

@@ -9,12 +9,13 @@
 
 namespace uiw::kernel_abi {
 
-// Removes the descriptor's entry from the table, and calls the library's release(). Not to be called in the child of a
-// vfork.
+// Removes the descriptor's entry from the table, and calls the library's release() unless the entry was one of the
+// library's own descriptors. Not to be called in the child of a vfork.
 void drop_descriptor(int fd);
 
 // To be called for a descriptor that libc has just created. If the table already has an entry for this number, the
-// entry is removed: its descriptor was closed by a call that is not hooked (a bare system call, fclose). Returns `fd`.
+// entry is removed (except in the child of a vfork): a call that is not hooked, such as a bare system call or fclose(),
+// has closed the descriptor of that entry. Returns `fd`.
 inline int forget_stale(int fd) {
   if (__builtin_expect(fd >= 0 && fd_lookup(fd).present(), 0) && !fd_table_is_borrowed()) drop_descriptor(fd);
   return fd;

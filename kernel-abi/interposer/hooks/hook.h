@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Common parts of all hooks of functions with a path. Part of the interposer.
+// The macro for all hooks, and common parts of the hooks of functions with a path. Part of the interposer.
 #pragma once
 
 #include <fcntl.h>

@@ -24,8 +24,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// Lets the library open a device node. -1 with ENXIO if the node is not one of uiw; then the caller opens the file in
-// the tree.
+// Lets the library open a device node. Returns the descriptor, or -1 with errno: ENXIO if the node is not one of uiw;
+// then the caller opens the file in the tree.
 int open_device_node(const char* node, int flags) {
   Passthrough guard;
   uint64_t object = 0;
@@ -76,7 +76,8 @@ inline auto with_folder(int folder, const char* path, Call call) {
   return call(rewrite_folder(rdma, path, buffer));
 }
 
-// `open_real` opens the path that it is given; it is not called for device nodes of uiw.
+// `open_real` opens the path that it is given. It is not called for files that the library opens: device nodes, except
+// with O_PATH or O_DIRECTORY, and port files whose content changes.
 template <typename OpenReal>
 __attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* path, int flags, OpenReal open_real) {
   char buffer[PATH_MAX];
@@ -256,7 +257,7 @@ UIW_HOOK DIR* opendir(const char* path) {
   return with_folder(AT_FDCWD, path, [&](const char* target) { return call_or_null(real_opendir, target); });
 }
 
-// Changes to the directory of the tree; the kernel then resolves relative paths inside the tree.
+// For an RDMA path changes to the folder in the tree of uiw; the kernel then resolves relative paths inside that tree.
 UIW_HOOK int chdir(const char* path) noexcept {
   return with_folder(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_chdir.get()) return function(target);

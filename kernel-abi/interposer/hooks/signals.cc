@@ -5,7 +5,8 @@
 // memory.
 //
 // The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only once
-// libuiw.so.1 is loaded. Those that take one signal are so only for SIGSEGV and SIGBUS.
+// libuiw.so.1 is loaded, and those that take one signal only for SIGSEGV and SIGBUS. Otherwise libc's functions are
+// called.
 #include "kernel-abi/interposer/hooks/signals.h"
 
 #include <errno.h>
@@ -45,7 +46,8 @@ constinit RealFunction<int(thrd_t*, thrd_start_t, void*)> real_thrd_create("thrd
 
 inline bool is_fault(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
 
-// The last argument of siginterrupt() for SIGSEGV and for SIGBUS. If it was not 0, signal() omits SA_RESTART.
+// For SIGSEGV and for SIGBUS: whether the program's latest call of siginterrupt() has asked that the signal interrupts
+// system calls. If so, signal() omits SA_RESTART.
 std::atomic<bool> g_interrupts[2];
 std::atomic<bool>& interrupts(int signal) { return g_interrupts[signal == SIGSEGV ? 0 : 1]; }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The functions that give libuiw.so.1 access to the hooked signal functions. Part of the interposer.
+// The signal functions that lie behind the interposer's hooks, as libuiw.so.1 calls them (UiwHost). Part of the
+// interposer.
 #pragma once
 
 #include <signal.h>

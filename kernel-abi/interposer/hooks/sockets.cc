@@ -6,8 +6,8 @@
 // other sockets a hook costs one look-up in the table of descriptors.
 //
 // bind() and listen(): rdma_cm has port spaces of its own, so if a TCP or UDP socket of the program wants the port of
-// an RDMA listener, or of another id of this process that is bound, the listener or id moves to another port. Calls
-// that succeed at once cost nothing.
+// an RDMA listener or of a bound rdma_cm id, both of this process, the listener or id moves to another port. The hooks
+// do nothing more if the call succeeds at once.
 #include <errno.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>

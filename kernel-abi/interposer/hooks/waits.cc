@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions that wait for descriptors. A wait for a completion channel is carried out by the library,
-// so that the thread can send and receive for connections meanwhile.
+// The hooks of libc functions that wait for descriptors. Where it can, the library carries out the waits of poll() and
+// epoll_wait(), also in their forms with a signal mask, that include a completion channel. So the thread can send and
+// receive for connections meanwhile.
 //
 // A server that listens and then calls daemon(3) goes on in the child, and often waits there for its channel of
 // rdma_cm, in poll() or the like. From then on the library has to watch for connection requests, in a thread. A child
@@ -112,8 +113,8 @@ constinit RealFunction<int(int, epoll_event*, int, int)> real_epoll_wait("epoll_
 constinit RealFunction<int(int, epoll_event*, int, int, const sigset_t*)> real_epoll_pwait("epoll_pwait");
 constinit RealFunction<int(int, epoll_event*, int, const timespec*, const sigset_t*)> real_epoll_pwait2("epoll_pwait2");
 
-// The result of a wait for which libc's function is not known, since this thread is just looking it up
-// (real_functions.h): the wait fails.
+// The result of a wait for which libc's function is not known, for example since this thread is just looking it up
+// (real_functions.h): the wait fails with EINTR.
 int unknown() {
   errno = EINTR;
   return -1;
@@ -178,8 +179,8 @@ UIW_HOOK int epoll_pwait2(int set, epoll_event* events, int most, const timespec
   return -1;
 }
 
-// When a completion channel is added to an epoll set, the set gets an entry in the table of descriptors: from then on
-// the library carries out the waits on this set.
+// When the first completion channel is added to an epoll set, the set gets an entry in the table of descriptors: from
+// then on the library carries out the waits of epoll_wait() and epoll_pwait() on this set.
 UIW_HOOK int epoll_ctl(int set, int what, int fd, epoll_event* event) noexcept {
   auto* function = real_epoll_ctl.get();
   const int result = function != nullptr ? function(set, what, fd, event)

@@ -79,7 +79,8 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   if (!id_.route().has_device() || (!id_.route().uses_tcp() && !service)) return EINVAL;
   const std::size_t room = service ? kSidrReqPrivateData : kReqPrivateData;
   if (id_.route().is_roce() && parameters.private_data_len > room) return EINVAL;
-  // The thread "uiw-cm" reports the result of the call by an event, so the call fails if the thread cannot be started.
+  // The thread "uiw-cm" reports by an event whether the peer has accepted, so CONNECT fails if the thread cannot be
+  // started.
   if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
   const provider::CallParameters own = own_parameters(parameters);
   {

@@ -4,8 +4,8 @@
 //
 // A CmConnection is a member of its CmId. The provider has a weak_ptr to the CmConnection; while the provider locks it,
 // the whole CmId lives. Commands are called with the id's command lock held; the provider's callbacks come on the
-// thread "uiw-cm". Functions of the provider are called without the registry's lock, since the callbacks take that
-// lock.
+// thread "uiw-cm". Functions of the provider that may call back are called without the registry's lock, since the
+// callbacks take that lock.
 //
 // Commands return 0 or an errno.
 #pragma once
@@ -43,7 +43,7 @@ rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std:
 
 class CmConnection final : public provider::CallObserver {
  public:
-  // What tear_down() needs to end a connection without any lock.
+  // What tear_down() needs to end a connection without the registry's lock.
   struct Detached {
     std::shared_ptr<provider::Call> connection;
     ConnectionPhase phase = ConnectionPhase::none;
@@ -56,8 +56,9 @@ class CmConnection final : public provider::CallObserver {
   // Executes an ACCEPT without parameters, which librdmacm sends on the active side on RoCE and in rdma_establish().
   int accept_response();
   int reject(const std::uint8_t* private_data, std::size_t size, unsigned reason);
-  // Ends the connection. EINVAL if there has been no call. Returns 0 also if the call has failed or the connection has
-  // ended already, since the peer may have been faster.
+  // Ends the connection: now, or once it is established if it is still being set up. EINVAL if there is no device or
+  // there has been no call. Returns 0 without effect if the call is not answered yet, if it has failed, or if the
+  // connection has ended already, since the peer may have been faster.
   int disconnect();
 
   // provider::CallObserver
@@ -69,7 +70,7 @@ class CmConnection final : public provider::CallObserver {
   ConnectionPhase phase() const UIW_REQUIRES(g_registry_lock) { return phase_; }
   bool has_stream() const UIW_REQUIRES(g_registry_lock) { return phase_ != ConnectionPhase::none; }
   const std::optional<RoceAgreement>& agreement() const UIW_REQUIRES(g_registry_lock) { return agreement_; }
-  // Starts from an incoming call; `request` has the parameters of the CONNECT_REQUEST event.
+  // Starts from an incoming call; `request` has the parameters of the CONNECT_REQUEST event (none for port space UDP).
   void begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request)
       UIW_REQUIRES(g_registry_lock);
   Detached detach() UIW_REQUIRES(g_registry_lock);

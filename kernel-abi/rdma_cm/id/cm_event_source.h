@@ -27,8 +27,8 @@ class CmEventSource {
 
   const std::shared_ptr<CmChannel>& channel() const UIW_REQUIRES(g_registry_lock) { return channel_; }
   void set_channel(std::shared_ptr<CmChannel> channel) UIW_REQUIRES(g_registry_lock) { channel_ = std::move(channel); }
-  // The program's name for the id. For the new id of an incoming call it is 0 until ACCEPT; the events of an id are not
-  // posted while its uid is 0.
+  // The program's name for the id. For the new id of an incoming call it is 0 until ACCEPT. While it is 0, the events
+  // of the id are dropped, except those that the program writes itself (CmId::write_event()).
   std::uint64_t uid() const UIW_REQUIRES(g_registry_lock) { return uid_; }
   void set_uid(std::uint64_t uid) UIW_REQUIRES(g_registry_lock) { uid_ = uid; }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// One rdma_cm id: its state and its parts: the route, the connection or the listener, and the events. The states are
-// those of drivers/infiniband/core/cma.c.
+// One rdma_cm id: its state and its parts: the route, the connection or the listener, and the events. The states are a
+// part of those of drivers/infiniband/core/cma.c.
 //
 // The registry owns an id until it is destroyed; events, commands in progress and the provider's callbacks keep it
 // alive as long as they need it.
 //
-// Commands return 0 or an errno and are called with command_lock() held. Callbacks of the provider come on the thread
-// "uiw-cm", without that lock. State and events need the registry's lock (cm_registry.h), which the commands take.
+// Commands return 0 or an errno and are called with command_lock() held. Callbacks of the provider about a connection
+// or a listener come on the thread "uiw-cm", without that lock. State and events need the registry's lock
+// (cm_registry.h), which the commands take.
 #pragma once
 
 #include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
@@ -40,7 +41,7 @@ struct CmIdParameters {
 
 class CmId final : public std::enable_shared_from_this<CmId> {
  public:
-  // What tear_down() needs to end an id without any lock.
+  // What tear_down() needs to end an id without the registry's lock.
   struct Detached {
     CmListener::Detached listener;
     CmConnection::Detached connection;
@@ -66,8 +67,8 @@ class CmId final : public std::enable_shared_from_this<CmId> {
 
   // Commands.
   int bind(const sockaddr_storage& address);
-  // Reports the result by an event: at once, or when the next hop's link-layer address is known, or when `patience` is
-  // over.
+  // Returns the errors that the kernel returns at once (no route, for example). Reports any other result by an event:
+  // at once, or when the next hop's link-layer address is known, or when `patience` is over.
   int resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination,
                    std::chrono::milliseconds patience);
   int resolve_route();
@@ -78,11 +79,11 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int set_address_family_only(bool value);
   int set_ib_path(const std::vector<std::uint8_t>& records);
   // Moves the id from the TCP or UDP port that equals its RDMA port number to a substitute port
-  // (provider/connect/rdma_port.h). EINVAL if the id has no such port.
+  // (provider/connect/rdma_port.h). EINVAL if the id has no such port, or is neither bound nor listening.
   int give_way();
 
   // To be called when an interface was removed. If the id's device was of this interface, reports DEVICE_REMOVAL and
-  // ends the connection; from then on the id can only be destroyed. Takes the command lock.
+  // ends the connection or the listener; from then on the id can only be destroyed. Takes the command lock.
   void interface_removed(unsigned ifindex);
 
   // Functions that the parts of the id and the registry call.
@@ -90,7 +91,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   void set_state(CmState state) UIW_REQUIRES(g_registry_lock) { state_ = state; }
   bool is_destroyed() const UIW_REQUIRES(g_registry_lock) { return state_ == CmState::destroyed; }
   bool is_removed() const UIW_REQUIRES(g_registry_lock) { return removed_; }
-  // Posts an event, unless the id has been torn down.
+  // Posts an event, unless the id is destroyed or its device has been removed.
   void report(CmEventType event, int status, const CmEventParameters& parameters = {}) UIW_REQUIRES(g_registry_lock);
   void count_reported(const CmEvent& event) UIW_REQUIRES(g_registry_lock);
   Detached destroy() UIW_REQUIRES(g_registry_lock);
@@ -99,8 +100,9 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   bool exchange_state(CmState from, CmState to) UIW_EXCLUDES(g_registry_lock);
   static void tear_down(Detached detached);
 
-  // In the child of a fork: an id without a connection becomes the child's, too; one with a connection stays the
-  // parent's. Puts objects that must not be destroyed in this process into `left`.
+  // In the child of a fork: an id with a connection stays the parent's, and so does an id on which a thread of the
+  // parent was executing a command; any other id becomes the child's, too. Puts objects that must not be destroyed in
+  // this process into `left`.
   void inherit(std::vector<std::shared_ptr<void>>& left) UIW_REQUIRES(g_registry_lock);
   bool is_left_to_parent() const UIW_REQUIRES(g_registry_lock) { return left_to_parent_; }
   // To be called when the parent process has ended, and this process may take over the channel but has not used it yet.

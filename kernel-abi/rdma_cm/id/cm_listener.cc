@@ -68,7 +68,7 @@ int CmListener::move() {
     const LockGuard lock(g_registry_lock);
     std::swap(listener_, listener);
   }
-  return 0;  // here the former listener closes its socket, without the lock
+  return 0;  // here the former listener closes its socket, without the registry's lock
 }
 
 // Waits for the first peer to connect to an inherited socket, and makes the channel readable. When the program then
@@ -142,7 +142,7 @@ int CmListener::go_on() {
   return 0;
 }
 
-// `socket` may be a negative errno.
+// `socket` may be a negative errno, which is then returned as a positive one.
 int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Listener>& listener) {
   if (socket < 0) return -socket;
   const std::shared_ptr<provider::ListenObserver> observer(id_.shared_from_this(), this);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A listening id: it creates a new id for each incoming call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE
-// cma_ib_req_handler).
+// A listening id: it creates a new id for each incoming call that it does not reject (cma.c: rdma_listen,
+// iw_conn_req_handler, for RoCE cma_ib_req_handler).
 //
 // A CmListener is a member of its CmId. The provider has a weak_ptr to the CmListener; while the provider locks it, the
 // whole CmId lives. listen() is called with the id's command lock held, the functions of ListenObserver on the thread
@@ -37,7 +37,7 @@ class CmListener final : public provider::ListenObserver {
 
   // The program has fetched a CONNECT_REQUEST, so there is room for another one.
   void count_reported() UIW_REQUIRES(g_registry_lock) { ++backlog_; }
-  // What the caller of detach() destroys without holding the lock.
+  // What the caller of detach() destroys without holding the registry's lock.
   struct Detached {
     std::shared_ptr<provider::Listener> listener;
     int inherited_socket;  // the caller closes it, if it is not -1
@@ -46,8 +46,8 @@ class CmListener final : public provider::ListenObserver {
 
   // In the child of a fork: keeps only the socket. Returns the parent's listener, which is not to be destroyed.
   std::shared_ptr<provider::Listener> inherit() UIW_REQUIRES(g_registry_lock);
-  // To be called when the parent has ended: makes the channel readable when a peer connects. Stops when the program
-  // uses the channel.
+  // To be called when the parent has ended: makes the channel readable when the first peer connects, unless the program
+  // uses the channel before.
   void watch_for_caller() UIW_REQUIRES(g_registry_lock);
   // Listens on the socket that the parent has left, if there is one. 0 or an errno. Called with the id's command lock
   // held.

@@ -107,8 +107,9 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
   return EADDRINUSE;
 }
 
-// Reserves the port for this id. Two ids of one process may share a port only if both have RDMA_OPTION_ID_REUSEADDR.
-// The kernel does not check this, since all TCP sockets of ids have SO_REUSEADDR.
+// Reserves the port for this id. Two ids of one process may share a port of an address only if both have
+// RDMA_OPTION_ID_REUSEADDR (CmRegistry::check_port()). The kernel does not check this, since all TCP sockets of ids
+// have SO_REUSEADDR.
 int CmRoute::claim(const CmBinding& binding) {
   CmRegistry& registry = CmRegistry::instance();
   const LockGuard lock(g_registry_lock);
@@ -198,8 +199,8 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
 
 // Takes the RDMA port number, so that no other id of any process can bind to it. An id with RDMA_OPTION_ID_REUSEADDR
 // only checks that the number is free, and takes it when it listens. Not called for a port that the kernel has chosen:
-// hardly anybody else binds to such a port, and the number would cost each active id a descriptor. If the thread for
-// the number cannot be started (EAGAIN), the id is bound but cannot listen.
+// hardly anybody else binds to such a port, and the number would cost each active id a descriptor. If the thread
+// "uiw-cm" cannot be started (EAGAIN), which take_rdma_port() needs, the id is bound but cannot listen.
 int CmRoute::hold_number() {
   if (!reuse_address_) {
     const int error = take_number();
@@ -297,7 +298,8 @@ int CmRoute::take_socket() {
   return std::exchange(socket_, -1);
 }
 
-// Takes the RDMA port number, unless the parent of this process has it: renew() takes it when the parent has ended.
+// Takes the RDMA port number, unless this id has it already, or the parent of this process has it: renew() takes it
+// when the parent has ended.
 int CmRoute::take_number() {
   if (rdma_port_ != nullptr || lacks_number_) return 0;
   return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_, number_space(*this));
@@ -327,8 +329,8 @@ void CmRoute::inherit() {
   lacks_number_ = true;
 }
 
-// Tries for a second at most: the kernel closes the descriptors of an ended process one after the other, so the parent
-// may keep the number a little longer.
+// Tries a thousand times, with pauses of a millisecond: the kernel closes the descriptors of an ended process one after
+// the other, so the parent may keep the number a little longer.
 int CmRoute::renew() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr int kMostPauses = 1000;

@@ -53,7 +53,8 @@ class CmRoute {
   std::optional<std::uint8_t> ack_timeout() const { return ack_timeout_; }
   int type_of_service() const { return type_of_service_; }  // negative if the program has not set it
   bool is_reliable() const;
-  // True for port spaces whose connections are TCP connections. An id of another port space has no connection.
+  // True for the port space TCP, and for IB with queue pairs of type RC: connections of such an id are TCP connections.
+  // Any other id has no connection.
   bool uses_tcp() const;
   bool is_roce() const;
 
@@ -70,7 +71,7 @@ class CmRoute {
   Ends ends() const { return {source_, destination_, device_}; }
   void set_ends(const Ends& ends);
   // Whether the link-layer address of the next hop to the destination is known; returns what
-  // provider::look_at_neighbour() returns, and 0 for a wildcard.
+  // provider::look_at_neighbour() returns, and 0 for a wildcard destination.
   int look_at_neighbour() const;
   // On RoCE: the path to the destination; set_path() stores it.
   int find_path(std::optional<RocePath>& path) const;
@@ -133,7 +134,7 @@ class CmRoute {
   sockaddr_storage source_ = {};
   sockaddr_storage destination_ = {};
   std::optional<CmDevice> device_;
-  std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
+  std::optional<RocePath> path_;             // on RoCE, once the route is resolved, or of an incoming call
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound; -1 if there is none, or after take_socket()
   // The RDMA port number, if this id has taken it: as a listener, by binding to it, or for a substitute port.

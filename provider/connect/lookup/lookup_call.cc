@@ -23,8 +23,8 @@ namespace uiw::provider {
 
 namespace {
 
-// A request is repeated after pauses that double from kFirstPause to kLongestPause. It fails after kPatience, about the
-// time that the kernel's rdma_cm waits for a SIDR_REP, since the program of a service may be slow.
+// A request is repeated after pauses that double from kFirstPause to kLongestPause. It fails only after kPatience,
+// since the program of a service may be slow. The kernel's rdma_cm waits for a SIDR_REP for about this time, too.
 constexpr std::chrono::milliseconds kFirstPause{250}, kLongestPause{4000}, kPatience{60'000};
 
 class LookupCall final : public Call,
@@ -50,7 +50,8 @@ class LookupCall final : public Call,
     return 0;
   }
 
-  // Sends the request, for the first time or again.
+  // Called by the timer and by mapper_answered(): sends the request, for the first time or again. The first call asks
+  // the port mapper before that. After kPatience the request fails.
   void run() override {
     if (over_) return;
     if (waited_ >= kPatience) return fail(ETIMEDOUT);
@@ -104,7 +105,7 @@ class LookupCall final : public Call,
     aimed_at_ = port;
     return 0;
   }
-  // Asks the port mapper of the service's host, if there may be one. If true is returned, mapper_answered() goes on.
+  // Asks the port mapper of the service's host, if there may be one. If true is returned, mapper_answered() continues.
   bool ask_mapper() {
     try {
       const auto answered = [weak = weak_from_this()](in_port_t port) {
@@ -147,7 +148,7 @@ class LookupCall final : public Call,
   sockaddr_storage remote_{};
   std::uint64_t number_ = 0;
   EncodedLookup request_;
-  // The following members are used only on the thread of CmLoop.
+  // After start() the following members are used only on the thread of CmLoop.
   std::shared_ptr<PortMapperQuery> query_;
   bool mapper_asked_ = false;
   bool mapped_ = false;     // the port mapper has named another port

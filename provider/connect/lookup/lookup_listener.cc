@@ -80,7 +80,7 @@ class LookupListener final : public Listener,
   void ready(std::uint32_t) override {
     std::array<std::byte, kMostLookupSize> room;
     sockaddr_storage from, to;
-    for (unsigned i = 0; i < kMostAtATime; ++i) {  // epoll reports the socket again while there is more
+    for (unsigned i = 0; i < kMostAtATime; ++i) {  // epoll reports the socket again while datagrams are left
       const long size = socket_->receive(room, from, to);
       if (size == -EAGAIN) return;
       if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
@@ -95,7 +95,8 @@ class LookupListener final : public Listener,
 
  private:
   static constexpr unsigned kMostAtATime = 64;
-  // The number of requests that are remembered after the program has released them, in case the answers were lost.
+  // The last kRemembered requests are remembered even after the program has released them, in case the answers were
+  // lost.
   static constexpr std::size_t kRemembered = 64;
 
   struct Source {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A UDP socket for look-ups, and the datagrams that pass through it. Thread-safe; nothing blocks or is a cancellation
-// point.
+// A UDP socket for look-ups and for the port mapper (mapper/), and the datagrams that pass through it. Thread-safe;
+// nothing blocks or is a cancellation point.
 #pragma once
 
 #include <sys/socket.h>

@@ -40,7 +40,7 @@ enum class PairRefusal : std::uint8_t {
   other_peer = 2,  // the queue pair has another peer, or is itself the end that calls
   wrong_address = 3,
   malformed = 4,
-  other_user = 5,  // the TCP port of the source queue pair is not the caller's user's
+  other_user = 5,  // the TCP port of `source_qp` does not belong to the caller's user, or one of the users is unknown
 };
 
 //   octet  0..7   "uiw-pair"
@@ -75,8 +75,8 @@ inline PairOctets encode(const PairGreeting& greeting, PairRefusal refusal = Pai
   return octets;
 }
 
-// Decodes a greeting. Empty for another key or version, for a rejection, or if a size in the greeting exceeds the
-// octets of `from`. Octets behind the options are ignored.
+// Decodes a greeting. Empty for another key or version, for a rejection, if `from` is too short for the fixed part or
+// the options, or if an option is longer than the options. Octets behind the options are ignored.
 inline std::optional<PairGreeting> decode_pair_greeting(Octets from) {
   if (from.size() < kPairFixedSize || std::memcmp(from.data(), kPairKey.data(), kPairKey.size()) != 0 ||
       from[8] != std::byte{kPairVersion} || from[9] != std::byte{0}) {

@@ -38,7 +38,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two attempts to connect
+constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls that this end makes
 constexpr std::size_t kMaxKeptPerQp = 4, kMaxKept = 4096;
 
 bool calls(const PairGreeting& own) {
@@ -60,8 +60,9 @@ void refuse(Call& call, const PairGreeting& said, PairRefusal why) noexcept {
 }
 
 // Whether the peer's end of the connection belongs to the user who has reserved the TCP port that the queue pair number
-// `peer_qp` contains. Anybody can know this number, so the kernel is asked for the owner of the peer's socket. Always
-// true if the peer is on another host or in another network namespace: that network is trusted.
+// `peer_qp` contains. Anybody can know this number, so the kernel is asked for the owner of the peer's socket. False
+// also if the kernel does not know one of the two users. Always true if the peer is on another host or in another
+// network namespace: the network between the two ends is trusted.
 bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote, std::uint32_t peer_qp) {
   // If both ends have the same address, the peer is on this host.
   if (gid_of(generic(local)) != gid_of(generic(remote))) {
@@ -150,7 +151,8 @@ void make_shared_objects() {
 }
 
 // One end of a manual connection, from the step to RTR until RESET, the next step to RTR or the end of the queue pair.
-// A failed attempt to connect is repeated after a pause, whose timer needs no memory (CmLoop::TimedTask).
+// The calling end calls again after a pause if a call fails; the timer of the pause needs no memory
+// (CmLoop::TimedTask).
 class Pair final : public CallObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
  public:
   // The first run() of the object that is returned adds it to Pairs.
@@ -202,7 +204,8 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
 
   void established(const CallParameters&) override { note_connected(); }
   // Qp has already handled the end of the stream. If the queue pair may get a new stream in this attempt, the old
-  // stream did not come from the peer (Connection::abandon()), so this end looks for its peer again.
+  // stream was abandoned (Connection::abandon()), for example since it did not come from the peer. So this end looks
+  // for its peer again.
   void disconnected() override {
     connection_.reset();
     const ReadSection section;
@@ -256,7 +259,7 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
     const int fd = calling_socket(local);
     if (fd < 0) return look_again();
     const int error = connect(fd, remote, own, ends_.traffic_class, weak_from_this(), connection_);
-    if (error == EINVAL) return;  // the queue pair has left RTR and RTS: stop() follows, or the program resets it
+    if (error == EINVAL) return;  // the queue pair can have no stream now: stop() follows, or the program resets it
     if (error != 0) look_again();
   }
 
@@ -400,8 +403,8 @@ std::optional<Pairs::Kept> Pairs::take_kept(const PairGreeting& own) {
 }
 
 // If a program connects many queue pairs at a time, each waits until those before it are connected. Such a wait does
-// not mean that its peer is silent. So when a pair is first connected, the retry timers of all pairs that went to RTR
-// after it start again.
+// not mean that its peer is silent. So when a pair is connected for the first time, the retry timers of all pairs that
+// went to RTR after it and are not connected yet start again, before the next check of the timers.
 void Pairs::restart_retry_timers() {
   const std::uint64_t first_connected = std::exchange(first_connected_, ~std::uint64_t{0});
   if (first_connected == ~std::uint64_t{0}) return;

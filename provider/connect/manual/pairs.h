@@ -10,10 +10,10 @@
 // itself in this case.
 //
 // If the stream of a queue pair turns out to come from another end than the peer, the stream is dropped
-// (Connection::abandon()), and the queue pair looks for its peer again. Steps that fail for lack of memory or
-// descriptors are also retried.
+// (Connection::abandon()), and the queue pair looks for its peer again. A call that fails for lack of memory or
+// descriptors is repeated, too.
 //
-// Everything runs on the thread of CmLoop; all functions are thread-safe and do not block.
+// Calls are made and answered on the thread of CmLoop. All functions are thread-safe and do not block.
 #pragma once
 
 #include <cstdint>

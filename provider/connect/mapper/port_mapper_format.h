@@ -29,7 +29,7 @@ namespace uiw::provider {
 //   8  association: a number that the caller chooses, and that all messages of a query have
 //  16  address of the calling end: 16 octets; of an IPv4 address the first four, and the others mean nothing
 //  32  address of the called end, as above
-//  48  in a request the address that the caller's is mapped to; other messages end here, and so may a request
+//  48  in a request the address to which the caller's is mapped; other messages end here, and so may a request
 // Numbers are big-endian.
 //
 // Version 1 is uiw's own, for rdma_cm's port space UDP: the format is the same, and an accept names a UDP port. Other

@@ -139,7 +139,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   in_port_t number() { return port_of(message_.called); }
 
   void send() {
-    socket_.send(encode(message_).octets(), message_.caller, mapper_);  // ready() handles errors
+    socket_.send(encode(message_).octets(), message_.caller, mapper_);  // ready() sees ICMP errors; others are ignored
     CmLoop::instance().after(kPauses[sent_++], shared_from_this());
   }
 

@@ -27,12 +27,13 @@ class PortMapperQuery {
 };
 
 // Asks for the port of the RDMA listener at `called`, whose port is an RDMA port number. The query is sent from the
-// address of `source` unless that is a wildcard. `answered` is called once, on the thread of CmLoop and without a lock
-// held, with the port in network byte order. If no mapper names another port, this is the RDMA port number.
+// address of `source` unless that is a wildcard or of the other family. `answered` is called once, on the thread of
+// CmLoop and without a lock held, with the port in network byte order. If no mapper names another port, this is the
+// RDMA port number.
 //
 // Returns nullptr, and never calls `answered`, if the caller is to use the RDMA port number as the port: the address is
-// of this host, its host was found to have no mapper lately, or a query cannot be made. Thread-safe; does not block.
-// Throws std::bad_alloc.
+// a wildcard, is of this host or cannot be told from one of this host, its host was found to have no mapper lately, or
+// a query cannot be made. Thread-safe; does not block. Throws std::bad_alloc.
 std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called, const sockaddr_storage& source,
                                                  std::function<void(in_port_t)> answered,
                                                  PortSpace space = PortSpace::tcp);

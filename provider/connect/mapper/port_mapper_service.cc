@@ -37,8 +37,9 @@ using std::chrono::milliseconds;
 constexpr std::string_view kHolderName = "uiw-port-mapper";
 constexpr milliseconds kTryAgain{500};
 
-// Binds a Unix socket to kHolderName, the abstract name that shows which process answers (the holder). Nobody connects
-// to it. Returns the descriptor, or a negative errno: -EADDRINUSE if another process has the name.
+// Binds a Unix socket to kHolderName, an abstract name that only the holder has: the process that answers requests.
+// Nobody connects to this socket. Returns the descriptor, or a negative errno: -EADDRINUSE if another process has the
+// name.
 int take_holder_name() {
   const int fd =
       DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
@@ -71,7 +72,8 @@ int take_port() {
 // listener's process (rdma_port.h), and callers on this host need these sockets as well.
 class Directory {
  public:
-  // As find_rdma_listener(). Also returns `busy` after too many look-ups, or if the address is not of this host.
+  // As find_rdma_listener(). Also returns `busy` after too many look-ups, or if the address is not known to be of this
+  // host. The last result is used again for kKnown.
   RdmaListener find(const sockaddr_storage& address, PortSpace space, std::uint16_t& port) {
     const CmLoop::Clock::time_point now = CmLoop::Clock::now();
     if (known_ && now - looked_up_ < kKnown && space_ == space &&
@@ -94,7 +96,7 @@ class Directory {
 
  private:
   static constexpr milliseconds kKnown{10};
-  static constexpr std::int64_t kMostTokens = 64;  // one token is added each millisecond
+  static constexpr std::int64_t kMostTokens = 64;  // a look-up takes one token; one is added each millisecond
 
   void refill(CmLoop::Clock::time_point now) {
     const std::int64_t passed = std::chrono::duration_cast<milliseconds>(now - refilled_).count();
@@ -138,7 +140,7 @@ class Service final : public PortMapperMember,
   }
   bool is_of_this_process() const { return generation_ == fork_generation(); }
 
-  // Called by the timer: tries again to become the holder, the process that answers.
+  // Called by the timer: tries again to become the holder, the process that answers requests.
   void run() override {
     if (socket_) return;
     const int error = take();
@@ -167,8 +169,9 @@ class Service final : public PortMapperMember,
   static constexpr unsigned kTriesAtStart = 5;
   static constexpr useconds_t kPauseAtStart = 2000;
 
-  // Tries to become the holder, the process that answers. 0 or an errno: EALREADY if another uiw process is the holder,
-  // EADDRINUSE if another program has the port. To tell these two apart, the Unix name is taken before the port.
+  // Tries to become the holder, the process that answers requests. 0 or an errno, among them EALREADY if another uiw
+  // process is the holder, and EADDRINUSE if another program has the port. To tell these two apart, the Unix name is
+  // taken before the port.
   int take() {
     const int name = take_holder_name();
     if (name < 0) return name == -EADDRINUSE ? EALREADY : -name;
@@ -194,8 +197,8 @@ class Service final : public PortMapperMember,
               kPortMapperPort);
   }
 
-  // Turns a request into its answer. False if no answer is to be sent. A request is rejected if its `called` is not the
-  // address to which the datagram was sent.
+  // Turns a request into its answer. False if no answer is to be sent. A request is rejected if there is no such
+  // listener, or if the request's `called` is not the address to which the datagram was sent.
   bool answer(PortMapperMessage& message, const sockaddr_storage& to) {
     const sockaddr_storage asked = plain_address(to);
     if (asked.ss_family != message.called.ss_family || gid_of(generic(asked)) != gid_of(generic(message.called))) {

@@ -162,7 +162,7 @@ mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
   proposal.crc = wants_crc(local_, remote_);
   proposal.markers = settings().values.markers;
   proposal.revision = revision_;
-  // IRD and ORD are a little greater than the program's values, for the probes that confirm completions.
+  // IRD and ORD exceed the program's values by the number of probes, the Reads that confirm completions; it may be 0.
   proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes(own);
   proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes(own);
   proposal.private_data = own.private_data;
@@ -174,8 +174,9 @@ mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
 CallParameters CallBase::parameters_of_peer() const {
   CallParameters parameters;
   const unsigned own_probes = probes(own_);
-  // The values of a uiw peer include the Reads for its probes, which are subtracted here. A peer that is not uiw may
-  // allow fewer Reads than our probes need. If it allows any, the program gets at least one.
+  // The values of a uiw peer include Reads for its probes, usually as many as this end has for its own. That number is
+  // subtracted from the values of any peer. A peer that is not uiw may allow no more Reads than that; if it allows any,
+  // the program gets one.
   const auto depth = [&](unsigned value) -> unsigned {
     assume_held(mutex_);
     if (!said_.read_depths_known) return kMaxReadDepth;
@@ -220,7 +221,7 @@ void CallBase::deadline(UniqueLock<Mutex>& lock) {
 }
 
 Attachable* CallBase::find_end(const CallParameters& own) {
-  placeholder_.reset();  // left by an earlier try
+  placeholder_.reset();  // left by an earlier find_end()
   Attachable* qp = find_attachable(own.qp_num);
   if (qp != nullptr) return qp->can_attach(own.attempt.get()) ? qp : nullptr;
   if (own.attempt || settings().values.transport != Transport::roce) return nullptr;
@@ -244,7 +245,7 @@ int CallBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool in
   if (remote_completion(own_.attempt != nullptr)) attachment.completion = rdmap::Completion::remote;
   attachment.ord = own_.initiator_depth;
   attachment.ird = own_.responder_resources;
-  // If the peer has not said how many Reads it accepts, ORD is the program's value, without Reads for probes.
+  // If the peer has not said how many Reads it accepts, ORD is at most the program's value, without Reads for probes.
   const bool ird_known = said_.read_depths_known && said_.ird != mpa::kReadDepthNotNegotiated;
   if (!ird_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
   attachment.mulpdu = settings().values.mulpdu;

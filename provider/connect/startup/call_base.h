@@ -83,8 +83,8 @@ class CallBase : public Call,
   // Called when the start-up has failed.
   virtual void report_failure() UIW_EXCLUDES(mutex_) {}
 
-  // Runs a step; if the step throws, the call fails with ENOMEM. Without thread safety analysis, since a step may
-  // release the lock.
+  // Runs a step with mutex_ locked. If the step throws, the call fails with ENOMEM, unless it has given its stream to a
+  // queue pair already. Without thread safety analysis, since a step may release the lock.
   template <typename Step>
   void without_exceptions(Step step) UIW_NO_THREAD_SAFETY_ANALYSIS {
     UniqueLock lock(mutex_);
@@ -126,10 +126,10 @@ class CallBase : public Call,
   // socket is open.
   int watch_for_first_message() UIW_REQUIRES(mutex_);
   void unwatch_stream();
-  // To be called when the connection is established: by the peer's first message or, if no ready-to-receive message was
-  // agreed on, by the reply.
+  // To be called when the connection is established on the called side: by the peer's first message or, if no
+  // ready-to-receive message was agreed on, by the reply.
   void note_established() noexcept;
-  // Gives the stream to its queue pair. 0 or an errno. After a failure the socket is still in socket_.
+  // Gives the stream to its endpoint `qp`. 0 or an errno. After a failure the socket is still in socket_.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings)
       UIW_REQUIRES(mutex_);
   // To be called when the connection is established: frees what only the start-up needed. Returns the parameters of the
@@ -158,7 +158,7 @@ class CallBase : public Call,
   void on_ended(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_);
 
   std::optional<CmLoop::Clock::time_point> deadline_ UIW_GUARDED_BY(mutex_);
-  int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;                 // reported if an unestablished stream ends
+  int end_error_ UIW_GUARDED_BY(mutex_) = ECONNRESET;                 // reported if a stream ends during start-up
   std::atomic<bool> stream_established_{false}, stream_over_{false};  // set by the stream, handled by run()
   std::atomic<int> watched_{-1};  // the stream's socket while this call watches it, else -1
 };

@@ -25,7 +25,8 @@ namespace uiw::provider {
 
 namespace {
 
-// The responder of RFC 5044 section 7.1. Before hand_over() it is in the state awaiting_request or requested.
+// The responder of RFC 5044 section 7.1. Until hand_over(), or until the call fails or is rejected, it is in the state
+// awaiting_request or requested.
 class CalledEnd final : public CallBase, public IncomingCall {
  public:
   explicit CalledEnd(TcpStream&& socket) : CallBase(std::move(socket), State::awaiting_request) {}
@@ -79,8 +80,8 @@ class CalledEnd final : public CallBase, public IncomingCall {
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
-    // Memory is offered only if the caller sends first, since the caller's first octets tell whether it has taken the
-    // memory. Without a ready-to-receive message the caller's program may wait for this end to send.
+    // Shared memory is offered only if the caller sends first, since the caller's first octets tell whether it has
+    // accepted this memory. Without a ready-to-receive message the caller's program may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<SharedOffer> rings;
     if (!placeholder_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer(*qp);
@@ -121,14 +122,15 @@ class CalledEnd final : public CallBase, public IncomingCall {
 
  private:
   void socket_ready(UniqueLock<Mutex>& lock) override UIW_REQUIRES(mutex_) {
-    // Once the request has arrived, the consumer decides. If the caller closes meanwhile, only accept() or the stream
-    // notices.
+    // Once the request has arrived, the program decides whether to accept the call. If the caller closes before that,
+    // accept() may find it out, otherwise the stream finds it out after accept().
     if (state_ == State::awaiting_request) read_request(lock);
   }
 
   // Whether a program may be forwarding the octets of the caller, perhaps from another host. Called if the caller was
-  // not found on this host; true if the caller nevertheless has an address of this host. False for a manual connection:
-  // manual/pairs.cc has checked the owner of the caller's socket.
+  // not found on this host. True if the setting for CRCs is `automatic`, the caller nevertheless has an address of this
+  // host (so `proposal` has no CRC), and its request asks for no CRC. False for a Placeholder, and for a manual
+  // connection, since manual/pairs.cc has checked the owner of the caller's socket.
   bool may_be_forwarded(const CallParameters& own, const mpa::Proposal& proposal) const UIW_REQUIRES(mutex_) {
     return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !placeholder_ &&
            !own.attempt;

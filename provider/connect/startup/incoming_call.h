@@ -21,9 +21,10 @@ class IncomingCall {
   virtual bool is_begun() const = 0;
 };
 
-// Takes ownership of an accepted socket. Null if the socket cannot be watched. Later one of the two functions is called
-// once, if the call still exists: `requested` when the request is complete, `failed` if no valid request has arrived in
-// time. Everything here is called on the thread of CmLoop.
+// Takes ownership of an accepted socket. Null if the socket cannot be watched; throws std::bad_alloc. Later one of the
+// two functions is called once, if the call still exists: `requested` when the request is complete, `failed` if the
+// caller closes, sends an invalid request or no whole request in time, or if there is no memory. Everything here is
+// called on the thread of CmLoop.
 std::shared_ptr<IncomingCall> take_call(
     TcpStream&& socket, std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> requested,
     std::function<void(const Call*)> failed);

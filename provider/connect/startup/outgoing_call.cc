@@ -74,7 +74,7 @@ class OutgoingCall final : public CallBase {
   }
 
   int connect_now() UIW_REQUIRES(mutex_) {
-    // Looks the port up for each attempt, since the listener may start meanwhile.
+    // Looks the TCP port up for each attempt, since the called process may begin to listen meanwhile.
     if (!own_.attempt) {
       remote_ = called_;
       port_of(remote_) = listening_port(called_);
@@ -116,7 +116,8 @@ class OutgoingCall final : public CallBase {
     }
     state_ = State::connecting;
     int error = dial();
-    // On one host TCP has connected by now. A second connect() confirms that, without a wait for epoll.
+    // If both ends are on this host, TCP has connected by now. A second connect() confirms that, without a wait for
+    // epoll.
     if (error == EINPROGRESS) error = dial();
     if (error == EADDRNOTAVAIL && leave_port()) return connect_tcp();
     if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
@@ -137,8 +138,8 @@ class OutgoingCall final : public CallBase {
 
   // Replaces the socket by one with another local port. TCP keeps the addresses and ports of a connection for a minute
   // after its end (TIME_WAIT), so the port that the program has bound may be in use. In the RoCE view the program's
-  // port is only an rdma_cm port number, which is free at once, so TCP may use any port. False if no other port may be
-  // used, or if there is no new socket.
+  // port is only an rdma_cm port number, which is free at once, so TCP may use any port. False if this was done before,
+  // if no other port may be used, or if there is no new socket.
   bool leave_port() UIW_REQUIRES(mutex_) {
     if (own_.attempt || settings().values.transport != Transport::roce || std::exchange(left_port_, true)) return false;
     sockaddr_storage source{};
@@ -155,8 +156,9 @@ class OutgoingCall final : public CallBase {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
-    // A placeholder has no stream to share memory for. A manual connection does not ask for Purpose::presence, since
-    // its called end checks the owner of the caller's socket.
+    // A Placeholder has no stream that could use shared memory. A manual connection does not listen in order to be
+    // known as a caller of this host (RingRendezvous::Purpose::presence), since the called end checks the owner of the
+    // caller's socket.
     if (!placeholder_) {
       rendezvous_ =
           RingRendezvous::listen(local_, remote_, {!proposal_.markers, !proposal_.crc && own_.attempt == nullptr});
@@ -292,11 +294,11 @@ class OutgoingCall final : public CallBase {
 
   void drop_startup() override UIW_REQUIRES(mutex_) { proposal_.private_data = std::vector<std::byte>(); }
 
-  sockaddr_storage called_ UIW_GUARDED_BY(mutex_){};  // its port is an RDMA port number; `remote_` has the TCP port
+  sockaddr_storage called_ UIW_GUARDED_BY(mutex_){};  // for rdma_cm it has an RDMA port number, `remote_` the TCP port
   mpa::Proposal proposal_ UIW_GUARDED_BY(mutex_);
   std::shared_ptr<PortMapperQuery> query_ UIW_GUARDED_BY(mutex_);  // while the query runs
   unsigned refused_ UIW_GUARDED_BY(mutex_) = 0;                    // attempts that were refused
-  int call_error_ UIW_GUARDED_BY(mutex_) = 0;                      // the error of a call that failed at once
+  int call_error_ UIW_GUARDED_BY(mutex_) = 0;                      // an error of connect_tcp() that run() is to report
   int tos_ UIW_GUARDED_BY(mutex_) = -1;
   bool left_port_ UIW_GUARDED_BY(mutex_) = false;  // the local port is not the one that the program has bound
 };
@@ -306,7 +308,7 @@ class OutgoingCall final : public CallBase {
 int connect(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
             std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& connection) {
   TcpStream owned(socket);
-  // Fails here if the thread cannot be started, since the observer would never be called.
+  // Fails here if the thread "uiw-cm" cannot be started, since without that thread the observer would never be called.
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   auto made = std::make_shared<OutgoingCall>(std::move(owned));
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;

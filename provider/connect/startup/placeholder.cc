@@ -17,7 +17,8 @@ namespace uiw::provider {
 namespace {
 
 constexpr std::chrono::seconds kCloseTime{5};  // as for sockets that linger (Movement::kPatience)
-// No ready-to-receive message is as long: the longest that may be agreed on is an RDMA Write or Send of no octets.
+// No ready-to-receive message has this many octets: the longest that may be agreed on is an RDMA Write or Send of no
+// octets.
 constexpr std::size_t kMostReceived = 64;
 
 }  // namespace

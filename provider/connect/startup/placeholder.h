@@ -7,8 +7,8 @@
 // The TCP connection stays open without an RDMAP stream, so that each end sees when the other closes. The caller sends
 // the ready-to-receive message (RFC 6581 section 9) when its program confirms the reply. This message establishes the
 // called side, as an RTU does on InfiniBand. It is never an RDMA Read, since a placeholder cannot answer one
-// (Proposal::read_as_rtr). If more octets arrive than such a message can have, the connection is reset, since no queue
-// pair could receive them.
+// (Proposal::read_as_rtr). If more than 64 octets arrive, which no such message has, the connection is reset, since no
+// queue pair could receive them.
 //
 // Thread-safe. attach() is called once. The owner is told once that the connection has ended, and is not kept alive
 // afterwards.
@@ -49,7 +49,7 @@ class Placeholder final : public Attachable,
 
   // Called when the peer has sent something or has closed.
   void ready(std::uint32_t epoll_events) override;
-  // Called when the peer has not closed in time.
+  // Called when the peer has not closed within five seconds after disconnect().
   void run() override;
 
  private:

@@ -22,7 +22,7 @@ StartupFrame::Result StartupFrame::read(TcpStream& socket) {
   return take(socket, {private_data_.get(), header_->pd_length});
 }
 
-// Reads until `to` is full.
+// Reads until `to` is full, or until the socket has nothing more for now.
 StartupFrame::Result StartupFrame::take(TcpStream& socket, MutableOctets to) {
   while (size_ < to.size()) {
     const ssize_t n = socket.receive(to.subspan(size_));
@@ -36,7 +36,8 @@ StartupFrame::Result StartupFrame::take(TcpStream& socket, MutableOctets to) {
   return Result::frame;
 }
 
-// Whether the first octets can belong to a start-up frame. If not, the call is refused before a whole header arrives.
+// Whether the first octets can belong to a start-up frame. If not, the start-up fails before a whole header has
+// arrived.
 bool StartupFrame::plausible() const {
   const auto matches = [&](std::string_view key) {
     return std::memcmp(key_.data(), key.data(), std::min(size_, key.size())) == 0;

@@ -63,7 +63,7 @@ struct uiwdv_qp_attr {
   uint32_t mulpdu;       /* octets, headers included, of the largest DDP segment sent */
 };
 
-/* `size` is used as by uiwdv_query_device(). ENOTCONN for a queue pair that has not been connected. */
+/* `size` is used as by uiwdv_query_device(). ENOTCONN for a queue pair that has had no connection since RESET. */
 int uiwdv_query_qp(struct ibv_qp* qp, struct uiwdv_qp_attr* attr, size_t size);
 
 /*
@@ -100,7 +100,7 @@ int uiwdv_wr_imm8(struct ibv_qp_ex* qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 /*
  * Stores all octets of the Immediate Data of a completion that ibv_poll_cq() took from `cq`; wc->imm_data has only the
  * first four. A Send with immediate carries only these four; then the others are zero.
- * EINVAL for a completion without IBV_WC_WITH_IMM.
+ * EINVAL for a completion that is in error or has no IBV_WC_WITH_IMM.
  */
 int uiwdv_wc_imm8(struct ibv_cq* cq, const struct ibv_wc* wc, uint8_t imm[UIWDV_IMM_SIZE]);
 

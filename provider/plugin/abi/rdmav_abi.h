@@ -2,11 +2,11 @@
 // The private ABI between libibverbs and its providers, as far as this plugin uses it. rdma-core does not install a
 // header of it.
 //
-// UIW_PABI selects the ABI; releases.def lists all ABIs. The table of operations grows from each ABI to the next. Two
-// structures of the public header that are part of private ones also grow: verbs_context at its beginning, ibv_qp_ex at
-// its end. The table and these structures may also grow within one PABI. The installed header is that of one release,
-// so the offsets of the members around these structures are computed here. The layouts are those of the ABI; members
-// that this plugin does not use are declared as padding.
+// UIW_PABI selects the private ABI; releases.def lists all of them. From some private ABIs to the next the table of
+// operations grows. Two structures of the public header that are part of private ones also grow: verbs_context at its
+// beginning, ibv_qp_ex at its end. The table and these structures may also grow within one private ABI. The installed
+// header is that of one release, so the offsets of the members around these structures are computed here. The layouts
+// are those of the private ABI; members that this plugin does not use are declared as padding.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,7 +23,8 @@ extern "C" {
 
 struct verbs_sysfs_dev;  // the device that libibverbs found in sysfs
 
-// How a provider names its devices; a kind of 0 ends the table.
+// An entry of the table by which a provider tells libibverbs which devices are its own. An entry whose `kind` is 0 ends
+// the table.
 enum { VERBS_MATCH_MODALIAS = 2 };
 struct verbs_match_ent {
   void* driver_data;
@@ -90,10 +91,10 @@ constexpr int last_release(int abi) {
 }
 constexpr std::size_t kMostGrowth = verbs_context_growth(last_release(UIW_PABI));
 
-// The object behind an ibv_qp. A program gets its ibv_qp_ex only if comp_mask has VERBS_QP_EX. comp_mask follows
-// ibv_qp_ex, which gained one operation in release 44 and another in 45. Releases within PABI 34 cannot be
-// distinguished, so for this PABI the mask is stored in all three possible places. Nobody reads the two wrong places:
-// they are operations that this plugin does not support, or the XRC domain.
+// The object behind an ibv_qp. A program gets the ibv_qp_ex only if comp_mask has VERBS_QP_EX. comp_mask lies behind
+// ibv_qp_ex, which gained one operation in release 44 and another in 45. These releases have the same private ABI 34,
+// so the plugin for this ABI cannot distinguish them, and stores the mask in all three possible places. Nobody reads
+// the two wrong places: they are operations that this plugin does not support, or the XRC domain.
 enum { VERBS_QP_EX = 1 << 1 };
 struct uiw_behind_qp_ex {
   unsigned char qp_ex[offsetof(ibv_qp_ex, wr_abort) + sizeof(void*)];  // as in release 39
@@ -150,9 +151,9 @@ struct verbs_mr {
   int access;
 };
 
-// verbs_set_ops() reads a table of function pointers in the order of their names, and nothing else. So the table is
-// built at run time from the list of all operations and the release that added each. For a null entry libibverbs
-// returns EOPNOTSUPP.
+// verbs_set_ops() reads a table of function pointers in the order of the names of the operations, and nothing else. So
+// the table is built at run time from the list of all operations and the release that added each. A call of an
+// operation whose entry is null fails with EOPNOTSUPP.
 using uiw_op = void (*)();
 
 #define UIW_JOIN_(a, b) a##b

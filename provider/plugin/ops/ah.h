@@ -11,7 +11,8 @@ namespace uiw::plugin {
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes);
 int destroy_ah(ibv_ah* ah);
 
-// Queue pairs join and leave multicast groups. To send to a group, a program needs an address handle, too.
+// A queue pair that is attached to a multicast group receives its datagrams. To send to a group, a program uses an
+// address handle.
 int attach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t lid);
 int detach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t lid);
 

@@ -66,7 +66,8 @@ void offer_reads(ibv_cq_ex& cq, const rnic::Cq::Options& options) {
   if (options.wall_time) cq.read_completion_wallclock_ns = read_completion_wallclock_ns;
 }
 
-// The program's allocators for completion queues in this parent domain; the default ones if it has set none.
+// The allocators that the program has set in this parent domain, for completion queues; the default ones if there are
+// none.
 rnic::ProgramAllocator allocator_of(Pd& parent) {
   if ((parent.functions.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) == 0) return {};
   return {[](void* owner, std::size_t size, std::size_t alignment) {

@@ -46,7 +46,7 @@ Dmah* of(uiw_dmah* dmah) { return reinterpret_cast<Dmah*>(dmah); }
 Mw* of(ibv_mw* mw) { return reinterpret_cast<Mw*>(mw); }
 Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
 
-// For some kinds of regions libibverbs fills in the members itself; here all of them are filled in for every kind.
+// Fills in all members of the ibv_mr for every kind of region. For some kinds libibverbs sets them itself, too.
 template <typename Create>
 ibv_mr* make_mr(ibv_pd* pd, int type, void* address, std::size_t length, int access, Create create) {
   return without_exceptions([&]() -> ibv_mr* {

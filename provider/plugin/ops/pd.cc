@@ -16,8 +16,8 @@ ibv_pd* alloc_pd(ibv_context* context) {
   });
 }
 
-// Destroys the domain for all contexts, unless the domain is in use. A context that has imported the domain keeps an
-// ibv_pd without a domain, as the manual page of ibv_import_pd says.
+// Deletes an ibv_pd; EBUSY if objects still use the ibv_pd or, unless it is a parent domain, its rnic::Pd. The rnic::Pd
+// ends with the last ibv_pd of the contexts that have allocated or imported it.
 int dealloc_pd(ibv_pd* pd) {
   Pd* self = of(pd);
   if (self->users.load() != (self->imported ? 1 : 0)) return with_errno(EBUSY);
@@ -48,8 +48,9 @@ ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) {
 
 void unimport_pd(ibv_pd* pd) { of(pd)->leave(); }
 
-// With a thread domain the program promises to use the objects in this domain from one thread at a time. Completion
-// queues are then polled without a lock; queue pairs keep their locks, since the progress thread uses them, too.
+// With a thread domain the program promises to use the objects in the parent domains of this thread domain from one
+// thread at a time. Completion queues in them are then polled without a lock; queue pairs keep their locks, since the
+// thread "uiw-progress" uses them, too.
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
   if (attributes == nullptr || attributes->comp_mask != 0) {
     errno = EINVAL;

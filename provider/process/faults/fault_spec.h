@@ -32,7 +32,7 @@ enum class FaultTime : std::uint8_t {
   from,    // operation `number` and all later ones
   every,   // each operation whose number is a multiple of `number`
   random,  // each operation with probability 1 in `number`; the seed decides which
-  signal,  // the next operation after each signal `number`
+  signal,  // the next operation after each signal `number`; `disconnect` and `event`: at once
 };
 
 struct FaultRule {

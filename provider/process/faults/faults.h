@@ -20,12 +20,12 @@ namespace uiw::provider {
 
 class Faults {
  public:
-  // Null unless UIW_FAULT asks for faults.
+  // Null until begin() has made the object, which it does only if UIW_FAULT asks for faults.
   static Faults* active() { return active_.load(std::memory_order_acquire); }
 
-  // Makes the object if UIW_FAULT asks for faults. Called when a device is opened; calls after the first do nothing. A
-  // lost connection or an asynchronous event that a signal causes does not wait for an operation: then the thread
-  // "uiw-cm" calls `everywhere` with the rule, to carry it out. Returns 0 or an errno.
+  // Makes the object if UIW_FAULT asks for faults. Called when a device is opened; calls after the first that succeeds
+  // do nothing. A lost connection or an asynchronous event that a signal causes does not wait for an operation: then
+  // the thread "uiw-cm" calls `everywhere` with the rule, to carry it out. Returns 0 or an errno.
   static int begin(std::function<void(const FaultRule&)> everywhere);
 
   // Counts an operation for the rules of this kind; for FaultKind::call, only for the rules that name `call`. Returns
@@ -53,7 +53,8 @@ class Faults {
   std::shared_ptr<SignalWatch> watch_;
 };
 
-// The errno with which this call of libibverbs is to fail, or 0. `call` is its name without "ibv_".
+// Counts a call of libibverbs, and returns the errno with which the call is to fail, or 0. `call` is its name without
+// "ibv_".
 UIW_API int fault_of_call(const char* call) noexcept;
 // Whether any call may fail by fault_of_call().
 UIW_API bool calls_may_fail() noexcept;

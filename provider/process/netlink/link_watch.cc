@@ -56,7 +56,8 @@ void note_address(nlmsghdr* header) {
   tell(news);
 }
 
-// Handles a message. Sets `no_memory` if an observer ran out of memory, since an exception must not pass through libnl.
+// Handles a netlink message. Sets the bool at `no_memory` if an observer ran out of memory: an exception must not pass
+// through libnl.
 int note(nl_msg* message, void* no_memory) noexcept {
   nlmsghdr* header = nlmsg_hdr(message);
   try {
@@ -88,7 +89,7 @@ class LinkWatch final : public CmLoop::Handler {
   bool& no_memory() { return no_memory_; }
   void ready(std::uint32_t) override {
     const int result = nl_recvmsgs_default(socket_);
-    // An error other than NLE_AGAIN means that messages have been lost: the receive buffer of the socket was full.
+    // After any error but NLE_AGAIN messages may be lost, usually because the receive buffer of the socket was full.
     const bool full = result < 0 && result != -NLE_AGAIN;
     if (std::exchange(no_memory_, false) || full) tell({InterfaceNews::Kind::missed});
   }

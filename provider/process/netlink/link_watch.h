@@ -20,10 +20,10 @@ struct InterfaceNews {
   Gid gid{};             // the address that was added or removed
 };
 
-// `observer` is called on the thread "uiw-cm" for each change of an interface from now on, as long as the process
-// lives. After `missed` any change may have happened: the observer has to read the current state itself. When "uiw-cm"
-// starts, it reports `missed` once. Thread-safe. At most kInterfaceObservers functions can be registered; a function
-// that is passed twice is called once for each change.
+// The thread "uiw-cm" calls `observer` for each change of an interface from now on, as long as the process lives. After
+// `missed` any change may have happened: the observer has to read the current state itself. When this thread starts, it
+// reports `missed` once. Thread-safe. At most kInterfaceObservers functions can be registered; a function that is
+// passed twice is called once for each change.
 constexpr std::size_t kInterfaceObservers = 4;
 using InterfaceObserver = void (*)(const InterfaceNews& news);
 void observe_interfaces(InterfaceObserver observer);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The counters of each device's port in this process, without the traffic of connections that are still open.
 //
-// Any thread may count, whatever locks it holds. The traffic of a TCP connection is counted by the kernel; when the
-// connection ends, the kernel's counts are added here. A child of a fork begins with zeros.
+// Any thread may count, whatever locks it holds. The traffic of a connection is added here when the connection ends or
+// its queue pair is destroyed. A child of a fork begins with zeros.
 #pragma once
 
 #include <array>

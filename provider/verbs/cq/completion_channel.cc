@@ -33,7 +33,7 @@ struct Channel {
 struct Registry {
   TableMutex mutex;
   std::map<int, Channel> channels UIW_GUARDED_BY(mutex);
-  int next_number UIW_GUARDED_BY(mutex) = 0;  // of the next channel; after ChannelSets::kMost channels numbers repeat
+  int next_number UIW_GUARDED_BY(mutex) = 0;  // of the next channel; numbers repeat after ChannelSets::kMost channels
 };
 Registry& registry() {
   static Immortal<Registry> instance;
@@ -46,7 +46,7 @@ int create_completion_channel() {
   auto pipe = EventPipe::create();
   if (!pipe) return -errno;
   const int fd = pipe->read_fd();
-  Channel made{std::move(pipe), {}};  // swapped with an old channel of this descriptor, destroyed after the unlock
+  Channel made{std::move(pipe), {}};  // later holds an old channel of this descriptor, to destroy it after the unlock
   const LockGuard lock(registry().mutex);
   try {
     made.number = std::exchange(registry().next_number, (registry().next_number + 1) % ChannelSets::kMost);
@@ -140,7 +140,7 @@ struct SetWait final : Engine::Awaited {
 };
 
 struct PollWait final : Engine::Awaited {
-  // `all` has room for one entry more than `mine`: its first entry is the engine's.
+  // `all` has room for at least one entry more than `mine`: the first entry of `all` is for the engine.
   PollWait(std::span<pollfd> mine, std::span<pollfd> all) : Awaited(all.first(mine.size() + 1)), own(mine) {
     std::copy(mine.begin(), mine.end(), all.begin() + 1);
   }
@@ -167,7 +167,7 @@ int waited(const Behind& found, Wait& wait) {
 }  // namespace
 
 ssize_t read_completion_event(int fd, void* to, std::size_t size) {
-  // In most calls an event is in the pipe already. Reading it takes no lock, so this also works in a signal handler.
+  // If an event is in the pipe already, reading it takes no lock, so that this also works in a signal handler.
   if (const ssize_t n = EventPipe::read_without_waiting(fd, to, size); n >= 0) return n;
   const int flags = errno == EAGAIN ? ::fcntl(fd, F_GETFL) : -1;
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return -EAGAIN;

@@ -29,13 +29,13 @@ int create_completion_channel();
 // `number` becomes the channel's number in this process (ChannelSets).
 std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user, int& number);
 
-// read() in the program's place: takes an event that is there, or waits for one and meanwhile sends and receives for
-// the queue pairs of the device. Returns the number of octets, or a negative errno: -EINTR if a signal handler has run;
-// -EAGAIN if the caller must call read() of libc instead. A cancellation point.
+// read() in the program's place: takes an event that is there, or waits for one in Engine::wait(), which also sends and
+// receives. Returns the number of octets, or a negative errno: -EINTR if a signal handler has run; -EAGAIN if the
+// caller must call read() of libc instead. A cancellation point.
 ssize_t read_completion_event(int fd, void* to, std::size_t size);
 // wait_in_set() is for epoll_pwait(), wait_in_poll() for ppoll(), if the completion channel `channel` is among the
 // descriptors. They wait in the program's place, as read_completion_event() does, and return the result of the system
-// call, or -EINTR or -EAGAIN as there.
+// call, or -EINTR or -EAGAIN as that function does.
 int wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask);
 int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* timeout, const sigset_t* mask);
 inline constexpr std::size_t kMostPolled = 64;  // with more descriptors wait_in_poll() returns -EAGAIN

@@ -126,8 +126,8 @@ int Cq::poll(int count, ibv_wc* completions) {
   }
 }
 
-// Takes the consumer's lock, which end_poll() releases: the program calls this function, next_poll() and end_poll() one
-// after another. The thread safety analysis cannot follow that.
+// If it returns true, this function has taken the consumer's lock (unless Options::single_threaded), which end_poll()
+// releases in a later call of the program. The thread safety analysis cannot follow that.
 bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) UIW_NO_THREAD_SAFETY_ANALYSIS {
   for (bool driven = false;; driven = true) {
     if (!empty()) {

@@ -2,9 +2,9 @@
 // Completion queues (Verbs draft sections 5.3 and 8.2.5): a ring of completions, and the event that a program may
 // request for the next one.
 //
-// Any number of threads may push, poll and resize. A completion that is pushed to a full queue is lost, and the queue
-// enters the error state, unless Options::ignore_overrun is set: IBV_EVENT_CQ_ERR is reported once, the completions in
-// the queue stay intact, and the queue pairs that complete to the queue enter ERR, too.
+// Any number of threads may push, poll and resize (see Options::single_threaded). A completion that is pushed to a full
+// queue is lost. Unless Options::ignore_overrun is set, IBV_EVENT_CQ_ERR is then reported once, and the queue pairs
+// that complete to the queue enter ERR; the completions in the queue stay intact.
 //
 // Locks: the consumer's lock, then the producer's. The consumer's lock is held from begin_poll() to end_poll(). A Cq
 // must remain live as long as queue pairs use it (add_user()).
@@ -46,8 +46,8 @@ class Cq {
   };
 
   // `handle` is the program's ibv_cq, which events carry; `channel_fd` is the completion channel, or -1. Null with
-  // errno: EINVAL for a size out of range or an unknown channel, ENOMEM, EAGAIN if the thread that a channel needs
-  // cannot be created.
+  // errno: EINVAL for a size out of range or an unknown channel; ENOMEM; EAGAIN if the thread that a channel needs
+  // cannot be created; EMFILE and similar errors. Throws std::bad_alloc.
   UIW_API static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle,
                                             Options options);
   static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle) {
@@ -63,7 +63,7 @@ class Cq {
 
   // ibv_start_poll, ibv_next_poll, ibv_end_poll. begin_poll() and next_poll() return false if there is no completion.
   // end_poll() is called after a begin_poll() that has returned true, and only then. Until end_poll() no other thread
-  // gets a completion.
+  // gets a completion, unless Options::single_threaded is set.
   UIW_API bool begin_poll(ibv_wc& completion, Stamp& stamp);
   UIW_API bool next_poll(ibv_wc& completion, Stamp& stamp);
   UIW_API void end_poll();
@@ -75,8 +75,8 @@ class Cq {
   UIW_API int resize(int entries);
 
   // ibv_modify_cq: an event that the program has requested comes after `count` completions or `period_us` after the
-  // first of them, whichever is earlier. If `count` is 0 or 1, or `period_us` is 0, events come at once. Returns 0 or
-  // an errno (EMFILE and others).
+  // first of them, whichever is earlier. If `count` is 0 or 1, or `period_us` is 0, or for a completion in error, the
+  // event comes at once. Returns 0 or an errno (EMFILE and others).
   UIW_API int moderate(unsigned count, unsigned period_us);
 
   // Adds a completion. `solicited`: the completion also wakes a program that waits for solicited completions only.
@@ -198,7 +198,7 @@ class Cq {
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};
-  std::atomic<pthread_t> begun_by_{};       // the thread whose begin_poll() holds the lock
+  std::atomic<pthread_t> begun_by_{};       // the thread whose begin_poll() holds the consumer's lock
   std::atomic<unsigned> polls_of_wait_{0};  // kPollsOfWait after a request for an event; look() counts down
   Listed<Cq> listed_{*this};
 };

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// While a thread handles an epoll event of a queue pair's socket, the completions that it pushes can be polled, but no
-// completion event is written for them. The completion event follows once the answers to the peer have been sent. So a
-// sleeping program wakes up after that: an adapter acknowledges a message before its program can know of the message,
-// so the program's next message must not overtake the answer.
+// While a thread sends and receives for a queue pair, and not because the program polls, the completions that it pushes
+// to the completion queue of receives can be polled, but no completion event is written for them. The event follows
+// once the answers to the peer have been sent. So a sleeping program wakes up after that: an adapter acknowledges a
+// message before its program can know of the message, so the program's next message must not overtake the answer.
 //
-// This affects only completions pushed by the thread that handles the socket. Other threads handle the sockets of other
-// queue pairs at the same time. If their completions were held back together with these, the completion event might
-// never be written.
+// This affects only completions that this thread pushes. Other threads send and receive for other queue pairs at the
+// same time. If their completions were held back together with these, the completion event might never be written.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ class SuppressedNotifications {
   // inside the other; only the innermost has an effect.
   explicit SuppressedNotifications(Cq* cq) : cq_(cq), outer_(innermost) { innermost = this; }
   // Counts the completions that were held back for the requested event, and writes the event unless moderation delays
-  // it.
+  // it or it has been given meanwhile.
   ~SuppressedNotifications();
   SuppressedNotifications(const SuppressedNotifications&) = delete;
   SuppressedNotifications& operator=(const SuppressedNotifications&) = delete;

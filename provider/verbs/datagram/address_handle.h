@@ -15,7 +15,8 @@ struct AddressHandle {
 };
 
 // Resolves the next hop to the destination, and waits one second at most, as ibv_create_ah does on RoCE before it makes
-// a handle. Returns 0; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; EINVAL if the two addresses are not of one family.
+// a handle. Returns 0; ETIMEDOUT; the error of the route (ENETUNREACH, EHOSTUNREACH, EACCES, or EINVAL for a black
+// hole); EINVAL also if the two addresses are not of one family.
 UIW_API int find_way(const DatagramRoute& route);
 
 // `handle` must have been created by uiw.

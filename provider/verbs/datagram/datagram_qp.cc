@@ -154,7 +154,7 @@ void DatagramQp::may_send() noexcept {
   send();
 }
 
-// In the child of a fork, refuses a queue pair of the parent before it touches the queue: the child's copy of the
+// In the child of a fork, this refuses a queue pair of the parent before it touches the queue: the child's copy of the
 // socket is closed, another file may have got the descriptor number of that socket, and the queue may be inconsistent,
 // since another thread of the parent may have been changing it.
 int DatagramQp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
@@ -292,7 +292,7 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   if (arrival.payload.size() > most_octets(qp_.context->device())) return drop(DatagramDrop::malformed);
   rdmap::ReceiveBuffer buffer;
   if (!queues_.next_receive(buffer)) {
-    queues_.leave_shared();  // leaves the waiting line: a datagram does not wait for a receive
+    queues_.leave_shared();  // no longer waits for a receive of the S-RQ: the datagram is dropped
     return drop(DatagramDrop::no_receive);
   }
   // The InfiniBand specification (errors of the responder, classes D and E): a receive that is too small stays for the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs of type IBV_QPT_UD, which only devices have that are shown as RoCE (Transport::roce). There is no
+// Queue pairs of type IBV_QPT_UD, which exist only on devices shown as RoCE (Transport::roce). There is no
 // connection: posted Sends go to the UDP socket of the port that the queue pair number contains, and complete when the
 // kernel has accepted them. A datagram that arrives at this port is placed into a posted receive, or dropped.
 //

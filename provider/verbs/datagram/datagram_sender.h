@@ -24,12 +24,13 @@ class DatagramSender {
   DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, std::size_t most_octets);
 
   // Fills in the entry `sequence`, at or after the tail of the send queue. Returns 0, or the errno of ibv_post_send. If
-  // the request has no address handle, the caller calls address() afterwards.
+  // the request has no address handle, address() has to follow; otherwise the request completes in error.
   int build(std::uint64_t sequence, const ibv_send_wr& request);
   void address(std::uint64_t sequence, const ibv_ah* handle, std::uint32_t number, std::uint32_t qkey);
 
-  // Sends what is posted, as far as the socket has room. False if some work cannot be sent (its memory is gone, its
-  // message is too long): that work has completed in error, and the work after it is still posted.
+  // Sends what is posted, as far as the socket has room and there is memory for buffers. The rest is sent later, by
+  // DatagramPort. False if some work cannot be sent (its memory is gone, its message is too long): that work has
+  // completed in error, and the work after it is still posted.
   bool send(DatagramPort& port, std::uint32_t own_qkey);
 
  private:

@@ -70,7 +70,7 @@ int WorkQueues::build(std::uint64_t sequence, const ibv_send_wr& request, const 
   if (static_cast<std::uint32_t>(request.num_sge) > sends_.max_sges() && !inlined) return EINVAL;
   const auto kind = kind_of(request.opcode);
   if (!kind) return EOPNOTSUPP;
-  // `abilities.reads` is false if ORD is 0: then the peer accepts neither RDMA Reads nor atomic operations.
+  // `abilities.reads` is false if ORD is 0: then neither RDMA Reads nor atomic operations can be sent.
   if (rdmap::is_answered(*kind) && (inlined || !abilities.reads)) return EINVAL;
   const bool has_immediate = request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (*kind == rdmap::WorkKind::send && has_immediate && !abilities.send_immediate) return EOPNOTSUPP;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs that their program connects with ibv_modify_qp: the steps to RTR and RTS. This file also decides when
+// Queue pairs that the program connects with ibv_modify_qp: the steps to RTR and RTS. This file also decides when
 // work fails because the peer cannot be reached, does not answer, posts no receive or has left, both for these queue
 // pairs and for those that rdma_cm connects in the RoCE view.
 //
-// Such programs are written for InfiniBand, where a program learns only from work that cannot be delivered that its
-// peer has gone. So if the peer leaves, the queue pair keeps its state and its posted receives until posted work fails.
+// Such programs are written for InfiniBand. There a program learns that its peer has gone only when work cannot be
+// delivered. So if the peer leaves, the queue pair keeps its state and its posted receives until posted work fails.
 
 #include <cerrno>
 #include <cstring>
@@ -106,7 +106,8 @@ void Qp::ready_to_send(const ibv_qp_attr& attributes) {
   }
 }
 
-// The status with which the oldest work fails now; nothing if it has time left. Called with the sender's lock held.
+// The status with which the oldest posted send request fails now; nothing if there is none, or if it does not fail yet.
+// Called with the sender's lock held.
 std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point now) {
   using Peer = RetryTimer::Peer;
   if (sends().empty() || qp_.state.load() == IBV_QPS_ERR || !retries()) return std::nullopt;

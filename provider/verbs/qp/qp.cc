@@ -103,7 +103,7 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   return error;
 }
 
-// Step to RESET: empties the queues and drops completions that were not polled, as adapters do.
+// Step to RESET: ends the connection, empties the queues, and drops completions that were not polled, as adapters do.
 void Qp::reset() {
   {
     const LockGuard receive_lock(connection_.locks.receive);

@@ -32,10 +32,10 @@ namespace uiw::provider {
 
 class Qp final : public QueuePair, public Driven, public Attachable, private ConnectionHost {
  public:
-  // Fills in `attributes.cap` with the granted values. Null with errno: EINVAL for values beyond the device's,
-  // EOPNOTSUPP for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry.
-  // With `srq` the queue pair has no receive queue of its own. Context, domain, queues and `srq` must remain live as
-  // long as the queue pair.
+  // Fills in `attributes.cap` with the granted values. Null with errno: EINVAL for values beyond the device's or a
+  // missing completion queue, EOPNOTSUPP for a type other than RC and UC, ENOMEM, EMFILE, ENFILE. `handle` is the
+  // program's ibv_qp, which events carry. With `srq` the queue pair has no receive queue of its own. Context, domain,
+  // queues and `srq` must remain live as long as the queue pair.
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
   ~Qp() override;
@@ -90,7 +90,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
     std::uint32_t ord;
   };
   std::optional<Agreed> agreed();
-  // The attempt to connect without rdma_cm that is in progress, or null. Attachment::attempt must be this attempt.
+  // The attempt to connect without rdma_cm, from the step to RTR until RESET, or null. attach() refuses any other one
+  // (Attachment::attempt).
   std::shared_ptr<manual::Attempt> attempt();
   // To be used inside a ReadSection (base/grace_period.h).
   Connection& connection() { return connection_; }
@@ -158,7 +159,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void carry_out_local(Lock& lock) UIW_REQUIRES(connection_.locks.send);
   void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_REQUIRES(connection_.locks.send);
   SendScheduler::PostDecision decide(std::uint64_t first) UIW_REQUIRES(connection_.locks.send);
-  void note_return_to_program();  // takes the lock
+  void note_return_to_program();  // takes the sender's lock
   // When probes are sent (RDMA Reads of no octets, which ask what the peer has placed). Takes no lock.
   SendScheduler::ProbePolicy probe_policy() const;
 
@@ -168,7 +169,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   bool mixed_up(std::uint32_t peer_psn) const UIW_REQUIRES(connection_.locks.send);
   bool drained() const UIW_REQUIRES(connection_.locks.send);
   void limit_ord(std::uint32_t ord) UIW_REQUIRES(connection_.locks.send);
-  // Completes all posted sends as flushed, but the entry `culprit`, if there is one, with `status`.
+  // Completes the entry `culprit` of the send queue, if there is one, with `status`, and the other entries as flushed,
+  // except those at the head that are done already: these complete with success.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(connection_.locks.send);
   void deny_rights(std::uint32_t denied) UIW_REQUIRES(connection_.locks.send);
   int share(SharedOffer& offer) UIW_REQUIRES(connection_.locks.receive, connection_.locks.send);
@@ -203,14 +205,15 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void sent_last() override UIW_REQUIRES(connection_.locks.send);
 
   // ---- manual_connection.cc: connections that the program makes with ibv_modify_qp ----
-  // Called before a step to RTR on RoCE: resolves the next hop to the peer's GID, and waits one second at most. Returns
-  // 0, ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; 0 also for arguments that the step itself refuses. Not to be called
-  // inside a ReadSection.
+  // Called before a step to RTR. On RoCE resolves the next hop to the peer's GID, and waits one second at most. Returns
+  // 0, ETIMEDOUT, or the error of the route (ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL); 0 also for arguments that the
+  // step itself refuses. Not to be called inside a ReadSection.
   int find_peer(const ibv_qp_attr& attributes) const;
-  // INIT to RTR: from here on this end connects to the peer, or waits until the peer connects. Returns 0, or an errno
-  // if nothing has changed.
+  // INIT to RTR: from here on this end connects to the peer, or waits until the peer connects. Returns 0 or an errno;
+  // after an error the step is not made.
   int ready_to_receive(const ibv_qp_attr& attributes, int mask);
-  // RTR to RTS: from here on the queue pair sends.
+  // RTR to RTS: sets the PSN with which this end starts. If the peer has connected and expects another PSN, gives that
+  // connection up.
   void ready_to_send(const ibv_qp_attr& attributes);
   std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now)
       UIW_REQUIRES(connection_.locks.send);
@@ -231,7 +234,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // Used by the thread that builds a batch.
   WorkQueues::Abilities batch_abilities_;
   WorkQueues::Extension extension_;
-  std::shared_ptr<manual::Attempt> attempt_;  // connection without rdma_cm; written with both locks held
+  std::shared_ptr<manual::Attempt> attempt_;  // of a connection without rdma_cm; written with both locks held
   std::uint32_t peer_psn_ = 0;                // Attachment::peer_psn; written with both locks held
   RetryTimer retry_timer_ UIW_GUARDED_BY(connection_.locks.send);
   bool tell_when_drained_ UIW_GUARDED_BY(connection_.locks.send) = false;

@@ -38,7 +38,7 @@ constexpr int kCurrent = IBV_QP_CUR_STATE, kRnrTimer = IBV_QP_MIN_RNR_TIMER, kNo
 constexpr int kOtherPath = IBV_QP_ALT_PATH, kMigration = IBV_QP_PATH_MIG_STATE;
 constexpr int kPeer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kRetries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-// The attributes that RC and UC accept in a step to RTS, and in RTS.
+// The attributes that queue pairs of both RC and UC accept in the steps from RTR, RTS and SQD to RTS.
 constexpr int kInRts = kCurrent | kOtherPath | kRights | kMigration;
 
 constexpr Step kSteps[] = {
@@ -86,7 +86,8 @@ const Step* find_step(ibv_qp_state from, int to) {
   return found == std::end(kSteps) ? nullptr : found;
 }
 
-// Whether the attributes name the peer by kManagedQpNumber: rdma_cm connects, and the step does not.
+// Whether the attributes have kManagedQpNumber as the peer's queue pair number: then rdma_cm makes the connection, and
+// the step makes none.
 bool is_managed(const ibv_qp_attr& attributes, int mask) {
   return (mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num == kManagedQpNumber;
 }
@@ -107,13 +108,14 @@ bool is_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr
     case IBV_QPS_RTR: {
       const int required = find_step(from, IBV_QPS_RTS)->of(type).required;
       if (to == IBV_QPS_RTS) return manual ? (mask & required) == required : connected;
-      return to == IBV_QPS_INIT && !manual;  // RTR and INIT are both Idle
+      return to == IBV_QPS_INIT && !manual;  // on iWARP, both are the state Idle
     }
-    // The connection manager brings a queue pair to RTS by itself. If the program then makes the steps of InfiniBand,
-    // those to INIT and RTR are accepted and do nothing.
+    // rdma_cm brings a queue pair to RTS by itself. If the program then makes the steps of InfiniBand, those to INIT
+    // and RTR are accepted and do not change the state.
     case IBV_QPS_RTS: return to == IBV_QPS_SQD || (connected && !manual && (to == IBV_QPS_INIT || to == IBV_QPS_RTR));
     case IBV_QPS_SQD: return to == IBV_QPS_RTS && manual;
-    // A stream may end by itself right before the program closes it: the step to SQD is accepted and does nothing.
+    // The program closes a stream by the step to SQD. If the stream has ended by itself right before, the step is
+    // accepted and does not change the state.
     case IBV_QPS_ERR: return to == IBV_QPS_SQD;
     default: return false;
   }
@@ -131,7 +133,7 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport) {
     const std::uint32_t free = transport == Transport::roce ? 1 : 0;
     if (*size != 0) *size = std::min<std::uint32_t>(std::bit_ceil(*size + free) - free, kMaxQpWr);
   }
-  // Some programs send a few octets inline without having requested inline data; every adapter grants some.
+  // Some programs send a few octets inline without having requested inline data, since adapters usually grant some.
   cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
   return true;
 }
@@ -168,7 +170,7 @@ int check_values(Context& context, const ibv_qp_attr& attributes, int mask) {
   if (has(IBV_QP_RNR_RETRY) && attributes.rnr_retry > kMax3Bits) return EINVAL;
   if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attributes.max_rd_atomic > kMaxReadDepth) return EINVAL;
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attributes.max_dest_rd_atomic > kMaxReadDepth) return EINVAL;
-  // Every device whose link layer is Ethernet requires a GID: without one there is no address.
+  // As on RoCE, an address vector must have a GID: without a GID there is no address of the peer.
   if (has(IBV_QP_AV) && !is_managed(attributes, mask) &&
       (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1 ||
        context.gid(attributes.ah_attr.grh.sgid_index) == kNoGid)) {
@@ -178,7 +180,7 @@ int check_values(Context& context, const ibv_qp_attr& attributes, int mask) {
       (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0)) {
     return EINVAL;
   }
-  // The device reports neither IBV_DEVICE_AUTO_PATH_MIG nor IBV_DEVICE_RESIZE_MAX_WR.
+  // These attributes need IBV_DEVICE_AUTO_PATH_MIG or IBV_DEVICE_RESIZE_MAX_WR, and the device reports neither.
   if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP)) return EOPNOTSUPP;
   if (has(IBV_QP_PATH_MIG_STATE) && number_in(attributes.path_mig_state) != IBV_MIG_MIGRATED) return EOPNOTSUPP;
   return 0;

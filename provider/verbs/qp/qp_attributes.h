@@ -40,19 +40,20 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
-// Whether the device grants these values. Raises those below the minimum, and rounds the sizes of queues up as RoCE or
-// iWARP adapters do.
+// Whether the device grants these values. If so, raises `max_inline_data` to the least value that is granted, sets the
+// values of a missing receive queue to 0, and rounds the sizes of queues up as RoCE or iWARP adapters do.
 bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 
 // InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or
-// `mask` lacks an attribute that it requires, or has one that is neither required nor optional; EOPNOTSUPP for bits
-// that the kernel does not know. A call without a state is a step that keeps the state. These are the rules of RoCE
+// `mask` lacks an attribute that the step requires, or has one that is neither required nor optional; EOPNOTSUPP for
+// bits above IBV_QP_DEST_QPN. A call without a state is a step that keeps the state. These are the rules of RoCE
 // adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
 int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
 
-// As check_step(), by the rules of iWARP adapters. These rules require no attribute, since rdma_cm sets none; but a
-// step that names the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the
-// queue pair has a stream; without one it can step to RTS only if `manual`.
+// As check_step(), by the rules of iWARP adapters. These rules require no attribute, since rdma_cm does not set those
+// of InfiniBand; but a step to RTR that names the peer by another number than kManagedQpNumber, and the step to RTS
+// after it (`manual`), require what InfiniBand requires. `connected`: the queue pair has a stream; without a stream,
+// the step from RTR to RTS is possible only if `manual`.
 int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
                     bool connected);
 
@@ -66,7 +67,8 @@ int check_values(Context& context, const ibv_qp_attr& attributes, int mask);
 // set the flags: then nothing is denied, since rdma_cm allows everything.
 std::uint32_t denied_rights(unsigned access);
 
-// Copies the attributes in `mask` that a queue pair stores as they are. States, ORD and IRD are not among them.
+// Copies the attributes in `mask` that a queue pair stores as they are, and the low 24 bits of PSNs. Does not copy
+// states, ORD and IRD.
 void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask);
 
 }  // namespace uiw::provider

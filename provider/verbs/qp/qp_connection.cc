@@ -86,7 +86,8 @@ std::shared_ptr<manual::Attempt> Qp::attempt() {
   return attempt_;
 }
 
-// Makes the connection send and receive through the shared memory of `offer`. 0 or an errno.
+// Begins to move the connection to the shared memory of `offer`. 0 or an errno. Also returns 0 if the octets stay on
+// TCP because the memory cannot be used.
 int Qp::share(SharedOffer& offer) {
   try {
     return connection_.share(std::move(offer));
@@ -250,7 +251,7 @@ bool Qp::make_progress(Driver driver) {
 
 bool Qp::left_to_poster() const {
   const Connection::Signals& signals = connection_.signals;
-  const std::uint64_t since = signals.posts_wait_since.load();  // before `poster`, which a post stores first
+  const std::uint64_t since = signals.posts_wait_since.load();  // loaded before `poster`: a post stores `poster` first
   const bool own = pthread_equal(signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
   return SendScheduler::left_to_poster(since, own, raw_clock);
 }
@@ -285,7 +286,7 @@ void Qp::send_posts_before_end() {
   connection_.send_posts_before_end();
 }
 
-// RTS to SQD: entries that are posted from here on are not sent.
+// RTS to SQD: entries that are posted from here on are not sent until stop_draining().
 void Qp::drain() {
   const LockGuard lock(connection_.locks.send);
   drain_to_ = sends().tail();
@@ -318,7 +319,8 @@ void Qp::deny_rights(std::uint32_t denied) {
   if (!connection_.is_idle()) connection_.deny(denied_rights_);
 }
 
-// Sets ORD (Verbs draft section 6.5), at most to the negotiated value.
+// Sets ORD (Verbs draft section 6.5). If there is a connection, sets it at most to the value that start-up has
+// negotiated.
 void Qp::limit_ord(std::uint32_t ord) {
   ord_limit_ = ord;
   std::uint32_t granted = ord;
@@ -345,8 +347,9 @@ void Qp::sent_last() {
   if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
-// Called when the peer has closed a connection made without rdma_cm. Posted work fails only after a while, as an
-// adapter would retry it. Meanwhile a program may see work of other queue pairs complete, and end without an error.
+// Called when the peer of a connection made without rdma_cm has left, by FIN, by RST or by a failure of TCP. Posted
+// work fails only after a while, since an adapter would retry it. Meanwhile the program may see work of other queue
+// pairs complete, and end without an error.
 void Qp::peer_gone() {
   if (sends().empty()) return;
   start_retry_timers();
@@ -354,7 +357,8 @@ void Qp::peer_gone() {
 }
 
 void Qp::leave_at_exit() {
-  // A program may call exit() at any point, so a thread may hold a lock; then the stream is left as it is.
+  // A program may call exit() at any point, so a thread may hold a lock for ever; then what needs that lock is left
+  // out.
   {
     UniqueLock send_lock(connection_.locks.send, std::defer_lock);
     if (send_lock.try_lock()) connection_.send_posts_before_end();

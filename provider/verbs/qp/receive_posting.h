@@ -17,8 +17,8 @@ void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, 
 
 // Posts a list to a queue pair's own queue or to a shared one, as the manual page of ibv_post_recv says: stops at the
 // first request that cannot be posted and stores it in `bad`. Returns 0, EINVAL for a wrong request, or ENOMEM if the
-// queue is full. Called by one thread at a time for each queue, inside a ReadSection (base/grace_period.h). `known`,
-// one for each queue, remembers the queue's last look-up of an STag.
+// queue is full or memory is short. Called by one thread at a time for each queue, inside a ReadSection
+// (base/grace_period.h). `known`, one for each queue, remembers the queue's last look-up of an STag.
 int post_receives(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownSlot& known, ibv_recv_wr* requests,
                   ibv_recv_wr** bad);
 

@@ -123,8 +123,8 @@ void WorkQueues::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
   if (message.has_immediate) {
     completion.wc_flags = IBV_WC_WITH_IMM;
     std::memcpy(&completion.imm_data, message.immediate.data(), sizeof completion.imm_data);
-    // Verbs have no field for the other four octets of Immediate Data; they go into src_qp, which a reliable connection
-    // does not use (uiwdv.h).
+    // Verbs have no field for the other four octets of Immediate Data. These octets go into src_qp, which verbs use for
+    // datagrams only (uiwdv.h).
     std::memcpy(&completion.src_qp, message.immediate.data() + sizeof completion.imm_data, sizeof completion.src_qp);
   }
   if (message.invalidated) {
@@ -179,8 +179,9 @@ void WorkQueues::flush_receives() {
   }
 }
 
-// Returns a receive to the shared receive queue from which it was taken, so that other queue pairs can use it. A
-// receive of the queue pair's own queue needs nothing, since it has not been removed yet.
+// Returns a receive to the shared receive queue from which it was taken, so that other queue pairs can use it. If the
+// shared queue has no room, the receive completes as flushed or is dropped. For a receive of the queue pair's own queue
+// does nothing, since it has not been removed yet.
 void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
   if (shared_ == nullptr || shared_->give_back(buffer)) return;
   // Without `completes` the receive is dropped, since the queue pair is being destroyed or reset.
@@ -206,8 +207,8 @@ rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Bind
   }
 }
 
-// The peer of a stream may invalidate only windows of type 2 that are bound to this stream. Only this host invalidates
-// memory regions and windows of type 1.
+// The peer of a stream may invalidate only windows of type 2 that are bound to this stream (or to none, which changes
+// nothing), but neither memory regions nor windows of type 1.
 std::optional<rdmap::ErrorCode> WorkQueues::invalidate(rdmap::Stag stag) {
   switch (memory_.invalidate(stag)) {
     case ddp::WindowError::none: return std::nullopt;

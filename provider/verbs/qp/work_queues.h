@@ -44,16 +44,16 @@ class WorkQueues final : public ConnectionWork {
   // sent without a Write.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
   // These three functions are in build_work.cc. They fill in the entry `sequence`, at or after the tail of the queue,
-  // for which there is room, and return 0 or the errno of ibv_post_send. Called inside a ReadSection, and with the
-  // sender's lock held, except for entries of an open batch.
+  // for which there is room, and return 0 or the errno of ibv_post_send. build() and build_bind() are called inside a
+  // ReadSection. The sender's lock is held, except for entries of an open batch.
   int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
   int extend(std::uint64_t sequence, const Extension& extension);
   // Only the low 8 bits of `rkey`, the key, are used; the index is that of the window. On success `mw`, if of type 1,
   // has its new rkey.
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
-  // Completes all posted sends as flushed, and `culprit` with `status`. Not for a queue pair with a stream, which does
-  // this itself (rdmap::Transmitter::flush).
+  // Completes all posted sends as flushed, but the entry `culprit`, if there is one, with `status`. Not for a queue
+  // pair that has a session: there rdmap::Transmitter::flush does this.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
   // Called if no stream carries out work: carries out and completes binds and local invalidates at the head of the
   // queue, which need no stream. False if one of them has failed; that one is then the oldest entry, and its status
@@ -78,20 +78,22 @@ class WorkQueues final : public ConnectionWork {
   std::uint32_t receives() const { return receives_.size(); }
 
   // ---- With both locks ----
-  // The stream has ended, which ends the bindings of windows of type 2. (By the Verbs draft, section 6.1.4, a program
-  // must invalidate them before it destroys the queue pair. Many programs do not, and must not be left with a queue
-  // pair that is half destroyed.)
+  // Ends the bindings of windows of type 2, since the stream has ended. (By the Verbs draft, section 6.1.4, a program
+  // must invalidate these windows before it destroys the queue pair. Many programs do not, and must not be left with a
+  // queue pair that is half destroyed.)
   void release_windows();
-  // RESET: drops all posted work without completions.
+  // For the step to RESET: drops all posted work without completions, and calls release_windows().
   void empty();
-  // Leaves the waiting line of the shared receive queue: no receive is needed any more.
+  // Leaves the line in which queue pairs wait for a receive of the shared receive queue, since this queue pair needs
+  // none any more. The receiver's lock is enough.
   void leave_shared();
 
   // ---- Without a lock ----
   bool is_shared() const { return shared_ != nullptr; }
   // See the manual page of ibv_post_recv; not for queue pairs with a shared receive queue.
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
-  // Drops completions that were not polled. Waits for a poll that another thread has begun (ibv_start_poll).
+  // Drops the queue pair's completions that were not polled. Waits for a poll that another thread has begun
+  // (ibv_start_poll).
   void forget_completions();
   // In the child of a fork: stops counting as a user of the shared receive queue, and changes nothing else.
   void leave_to_parent();

@@ -2,10 +2,10 @@
 // uiw-requests WHAT ADDRESS SIZE CLIENTS SECONDS: measures how many requests a server answers, and how much processor
 // time an answer takes. `uiw bench` runs it.
 //
-// WHAT is "tcp" for plain TCP; "events" for RDMA Sends with completion events; "writes" for requests of 64 octets that
-// the server answers by RDMA Writes of SIZE octets, where both ends poll; "pinned" for the same with each end on a
-// processor of its own. The program prints the answers a second, and the processor time (user and system, of both ends)
-// for each answer in microseconds.
+// WHAT is "tcp" for plain TCP; "events" for RDMA Sends with completion events (requests and answers then have SIZE
+// octets); "writes" for requests of 64 octets that the server answers by RDMA Writes of SIZE octets, where both ends
+// poll; "pinned" for the same with each end on a processor of its own. The program prints the answers a second, and the
+// processor time (user and system, of both ends) for each answer in microseconds.
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -126,7 +126,7 @@ class Measurement {
   Measurement(EndProcess& server, EndProcess& clients, Shared& shared)
       : server_(server), clients_(clients), shared_(shared) {}
 
-  // Measures and prints the result. False if that failed, with the reason printed.
+  // Measures and prints the result. False if that failed or a signal came; the reason of a failure is printed.
   bool run(seconds duration) {
     if (!wait(kConnectLimit, [&] { return shared_.connected.load(); }))
       return one_has_ended() ? false : complain("not all are connected in time");

@@ -24,8 +24,8 @@ class Connection {
   Connection(int fd, std::size_t size) : fd_(fd), buffer_(size) {}
   int fd() const { return fd_; }
 
-  // Receives what has arrived, and sends as much of the answer as possible without blocking. False at the end of the
-  // connection.
+  // Receives what has arrived of a request; once the request is whole, sends as much of the answer as possible without
+  // blocking. False at the end of the connection, and on an error.
   bool serve(int epoll) {
     if (received_ < buffer_.size()) {
       const ssize_t got = recv(fd_, buffer_.data() + received_, buffer_.size() - received_, 0);
