@@ -57,7 +57,11 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
   owner.release();
   std::shared_ptr<DatagramPort> made(std::move(unshared));
   made->number_ = take_qp_number(*made);
-  if (made->number_ == 0) return nullptr;
+  if (made->number_ == 0) {
+    made.reset();
+    errno = ENOMEM;
+    return nullptr;
+  }
   if (const int error = engine.add(*made, fd); error != 0) {
     made.reset();
     errno = error;

@@ -193,8 +193,8 @@ constexpr std::array kSettings = {
             apply_completion},
     Setting{
         {"UIW_DEVICES", "--devices", "IFACE[=NAME][,...]", "",
-         "network interfaces to offer as devices, by a name of your own where one is given; empty offers all that are "
-         "up"},
+         "network interfaces to offer as devices, by a name of your own where one is given; empty offers all that have "
+         "an address"},
         apply_devices},
     Setting{{"UIW_MULPDU", "--mulpdu", "0|128..64768", "0",
              "largest ULPDU sent, in octets; 0 follows the TCP segment size and what the peer takes"},

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_format.h"
@@ -161,7 +162,9 @@ class LookupCall final : public Call,
 
 int look_up(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
             std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& request) {
+  TcpStream owned(socket);  // closes the descriptor if there is no memory
   auto made = std::make_shared<LookupCall>(socket, std::move(observer));
+  owned.release();
   if (const int error = made->start(remote, own, tos); error != 0) return error;
   request = std::move(made);
   return 0;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_format.h"
@@ -140,7 +141,9 @@ class LookupListener final : public Listener,
 }  // namespace
 
 int listen_for_lookups(int socket, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener) {
+  TcpStream owned(socket);  // closes the descriptor if there is no memory
   auto made = std::make_shared<LookupListener>(socket, std::move(observer));
+  owned.release();
   if (const int error = made->start(); error != 0) return error;
   listener = std::move(made);
   return 0;

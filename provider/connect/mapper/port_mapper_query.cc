@@ -14,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "base/random.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_socket.h"
@@ -206,7 +207,9 @@ std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called,
   port_of(local) = 0;
   const int fd = bind_lookup_socket(local, true);
   if (fd < 0) return nullptr;
+  TcpStream owned(fd);  // closes the descriptor if there is no memory
   auto made = std::make_shared<PortMapperQueryImpl>(fd, local, remote, std::move(answered), space);
+  owned.release();
   return made->start() ? made : nullptr;
 }
 
