@@ -46,9 +46,11 @@ class DescriptorChange {
   int take(int fd, const char* purpose);
   // As take(), but never refuses: for descriptors that are open only briefly, or that were open before this change.
   int guard(int fd) const;
-  // Ends the protection of a descriptor that other code, such as fclose(), closes before this change ends.
+  // From here on the program can close the descriptor again. To be called before other code, such as fclose(), closes
+  // it while this DescriptorChange exists.
   void leave(int fd) const;
-  // Closes a descriptor that was made during this change and is neither taken nor guarded. Does nothing for -1.
+  // Closes a descriptor that was made while this DescriptorChange exists, and that neither take() nor guard() has got.
+  // Does nothing for -1.
   static void drop(int fd);
 
  private:
@@ -87,7 +89,7 @@ class OwnedDescriptor {
   int fd_ = -1;
 };
 
-// Called once, before the first descriptor is taken. The guard must never be destroyed.
+// To be called once, before the first DescriptorChange. The guard must never be destroyed.
 void set_descriptor_guard(const DescriptorGuard* guard);
 
 // Sets a function that is called when no descriptor was available for `purpose`. `limit` is the soft limit of the

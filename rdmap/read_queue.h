@@ -30,8 +30,9 @@ struct SharedReads {
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
   static constexpr std::uint64_t kProbe = kReadyToReceive - 1;
   struct Outstanding {
-    // The entry in the send queue, which stays there until the request is answered or the queue is flushed; or
-    // kReadyToReceive or kProbe.
+    // The number of the request's entry in the send queue; the entry stays there until the request is answered or the
+    // queue is flushed. A request that the transmitter makes by itself has no entry: then this is kReadyToReceive (the
+    // first message in peer-to-peer mode) or kProbe (the answer says that the peer has placed what was sent before).
     std::uint64_t sequence;
     Stag sink_stag;
     std::uint64_t sink_offset;

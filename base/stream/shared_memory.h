@@ -32,7 +32,8 @@ class SharedMemory {
   // The number of SharedMemory objects in this process. The child of a fork begins with 0.
   static unsigned count();
 
-  // As SealedMemory::create() and SealedMemory::attach(). Null if the memory cannot be created or mapped.
+  // Memory for two rings, as SealedMemory::create() makes it and SealedMemory::attach() maps it (sealed_memory.h). Null
+  // if the memory cannot be created or mapped.
   static std::unique_ptr<SharedMemory> create(int& fd);
   static std::unique_ptr<SharedMemory> attach(int fd);
   ~SharedMemory();

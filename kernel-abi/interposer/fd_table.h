@@ -34,8 +34,8 @@ class FdEntry {
   uint64_t bits_;
 };
 
-// The object of the library's own descriptors, which the program cannot close. The child of a fork starts without these
-// entries, so it may close all descriptors but those that the library protects there again.
+// The entry of a descriptor that the library itself uses and that the program cannot close. The child of a fork starts
+// without such entries, so it can close every descriptor but those that the library protects anew in the child.
 constexpr uint64_t kInternalObject = UIW_OBJECT_INTERNAL | (UIW_OBJECT_KIND_MASK + 1);
 
 struct FdTable {

@@ -57,8 +57,8 @@ void CmChannel::add_token() {
   if (!inherited_) add_event(fd_);
 }
 
-// Called after an event was removed from the queue: takes its token, unless the program has read the eventfd by
-// mistake.
+// Called after an event was removed from the queue: takes the event's token, which is a count of 1, from the channel's
+// eventfd, unless the program has taken it by reading the eventfd itself.
 void CmChannel::remove_token() {
   if (!inherited_) take_token();
 }

@@ -24,8 +24,9 @@ int look_at_neighbour(const sockaddr_storage& source, const sockaddr_storage& de
 // has waited before.
 std::chrono::milliseconds neighbour_pause(unsigned asked);
 
-// Waits until the neighbour is known. Like adapters, waits one second at most. 0, ETIMEDOUT, or an error of
-// look_at_neighbour(). For callers that hold no lock and are in no ReadSection.
+// Waits until the neighbour is known, for one second at most, as the drivers of adapters do. Returns 0, ETIMEDOUT, or
+// an error of look_at_neighbour(). Since this blocks, the caller must hold no lock and be in no ReadSection
+// (base/grace_period.h).
 int await_neighbour(const sockaddr_storage& source, const sockaddr_storage& destination);
 
 }  // namespace uiw::provider

@@ -11,7 +11,7 @@ void prepare_retry_timers();
 // on the retry timers of all queue pairs are checked periodically, until none has posted work. Costs only two loads if
 // the checks run already.
 void start_retry_timers() noexcept;
-// Sets the function that is called before each round of checks, on the thread of CmLoop.
+// Sets the function that is called before each round of checks, on the thread "uiw-cm" (CmLoop).
 void before_retry_checks(void (*function)()) noexcept;
 // To be called in the child of a fork: stops the checks, since the connections belong to the parent.
 void forget_retry_timers();

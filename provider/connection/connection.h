@@ -6,8 +6,9 @@
 // (turns work into FPDUs and hands them to TCP), receive.cc (octets arrive and are placed), end.cc (how a session
 // ends). What the two ends have agreed on is the session's ConnectionRules.
 //
-// Locks: the receiver's is taken first, then the sender's, then those of completion queues. The phase changes with both
-// held, except in the child of a fork. Functions are called inside a ReadSection, with the locks held that their
+// Locks: the receiver's is taken first, then the sender's, then those of completion queues. The phase of the session
+// (enum Phase) changes with the receiver's and the sender's held, except in the child of a fork. Functions are called
+// inside a ReadSection (base/grace_period.h), with the locks held that their
 // annotations name; without a session they do nothing, unless a comment says that there must be one.
 #pragma once
 
@@ -152,9 +153,9 @@ class Connection final : rdmap::ReceiveHost {
   // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The session lingers if `status` is
   // rnr_exceeded, and ends at once otherwise. There must be a session.
   void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(locks.receive);
-  // Makes epoll report events of the socket, or not (Driven::watch_socket()). With shared memory this does nothing: the
-  // socket stays watched, since octets do not arrive there. False if epoll has no memory to watch the socket, or the
-  // user's limit of watches is reached.
+  // Makes epoll report events of the socket, or not (Driven::watch_socket(), provider/progress/driven.h). With shared
+  // memory this does nothing: no octets arrive at the socket then, so it can stay watched. False if epoll has no memory
+  // to watch the socket, or the user's limit of watches is reached.
   bool watch_socket(bool watched) UIW_REQUIRES(locks.receive);
   // Called when the session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the
   // peer's first message, or, if the settings allow that, a moment after the peer has the MPA Reply. `by_owner`:

@@ -118,8 +118,9 @@ class Mr : public std::enable_shared_from_this<Mr> {
   // The first half of destruction: from here on the STag names no region, and when the call returns nothing uses the
   // memory of the region any more. Returns 0, or EBUSY while windows are bound to the region.
   int prepare_destroy();
-  // Calls prepare_destroy() and removes the region from its domain. Contexts that have imported this object keep it,
-  // but it has no memory any more. Returns 0, or EBUSY while windows are bound to the region.
+  // Ends access to the memory of the region (prepare_destroy()) and removes the region from its protection domain. A
+  // context that has imported the region keeps this object, which then has no memory any more. Returns 0, or EBUSY
+  // while windows are bound to the region.
   UIW_API int end();
 
   // ibv_rereg_mr: returns 0 or an errno. After EBUSY (windows are bound to the region), and after EINVAL because of

@@ -72,8 +72,8 @@ class ChannelSets {
   int watch(int number, int fd, epoll_event event) const;
   void release(int fd) const;
 
-  // Call these only while no other thread waits on a set or calls watch(). forget() drops the descriptors without
-  // closing them, when they no longer belong to this object.
+  // To be called only while no other thread waits on one of the epoll sets or calls watch(). close() closes the epoll
+  // sets. forget() does not close them, and is for sets that the program has closed, or that a child of a fork has.
   void close();
   void forget();
 

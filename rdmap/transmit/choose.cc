@@ -135,8 +135,8 @@ bool Transmitter::choose(Cursor& at, const mpa::Batch* batch) const {
   const bool work = probe || may_begin(at);
   if (!response && !work && !report) return false;
   const bool hello = report && reports_.at(at.reports).occasion == kHello;
-  // The answer to a probe goes before work and reports: the peer should know that its work is placed before it gets a
-  // message that may be the reply to that work.
+  // The answer to a probe, by which the peer asks whether its messages have been placed, goes before this end's work
+  // and reports: the peer should know that its messages are placed before it gets a message that may reply to them.
   if (response && !hello &&
       (at.response_next || !(work || report) || SharedReads::is_probe(reads_->inbound.at(at.response)))) {
     at.source = Source::response;

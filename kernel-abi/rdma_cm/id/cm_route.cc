@@ -247,7 +247,7 @@ int CmRoute::resolve(const sockaddr_storage& destination, int& reported) {
       provider::choose_source(generic(target), chosen_by_program ? generic(source_) : nullptr, local);
   if (unreachable != 0) return unreachable;
 
-  // From here on the kernel reports errors by an event.
+  // Where the kernel would report an error by an event, and not as the result of the command, so does this function.
   if (!chosen_by_program) set_port(local, port_of(source_));
   if (!chosen_by_program || !device_) reported = acquire_device(chosen_by_program ? source_ : local);
   if (reported == 0) {

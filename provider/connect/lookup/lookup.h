@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Look-ups, by which an rdma_cm id of port space UDP "connects": the caller asks the service's UDP port for a queue
 // pair number and a Q_Key, and the service answers (lookup_format.h). There is no stream: a Call is one request, on
-// either side. Observers are called on the thread of CmLoop.
+// either side. Observers are called on the thread "uiw-cm" (CmLoop).
 //
 // The caller repeats a request until it is answered, for a minute at most. The service answers a repeated request with
 // the same answer and does not report the request again, unless it has forgotten the request (lookup_listener.cc). So

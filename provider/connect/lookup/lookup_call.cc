@@ -149,7 +149,7 @@ class LookupCall final : public Call,
   sockaddr_storage remote_{};
   std::uint64_t number_ = 0;
   EncodedLookup request_;
-  // After start() the following members are used only on the thread of CmLoop.
+  // After start() the following members are used only on the thread "uiw-cm" (provider/process/cm_loop.h).
   std::shared_ptr<PortMapperQuery> query_;
   bool mapper_asked_ = false;
   bool mapped_ = false;     // the port mapper has named another port

@@ -131,7 +131,7 @@ class LookupListener final : public Listener,
 
   const std::shared_ptr<const LookupSocket> socket_;
   const std::weak_ptr<ListenObserver> observer_;
-  // The following members are used only on the thread of CmLoop.
+  // The following members are used only on the thread "uiw-cm" (CmLoop).
   std::map<Source, std::weak_ptr<LookupRequest>> known_;
   std::size_t live_ = 0;  // entries of `known_` that were left by the last forget()
   std::array<std::shared_ptr<LookupRequest>, kRemembered> recent_;

@@ -13,7 +13,7 @@
 // (Connection::abandon()), and the queue pair looks for its peer again. A call that fails for lack of memory or
 // descriptors is repeated, too.
 //
-// Calls are made and answered on the thread of CmLoop. All functions are thread-safe and do not block.
+// Calls are made and answered on the thread "uiw-cm" (CmLoop). All functions are thread-safe and do not block.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,7 @@ class IncomingCall {
 // Takes ownership of an accepted socket. Null if the socket cannot be watched; throws std::bad_alloc. Later one of the
 // two functions is called once, if the call still exists: `requested` when the request is complete, `failed` if the
 // caller closes, sends an invalid request or no whole request in time, or if there is no memory. Everything here is
-// called on the thread of CmLoop.
+// called on the thread "uiw-cm" (CmLoop).
 std::shared_ptr<IncomingCall> take_call(
     TcpStream&& socket, std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> requested,
     std::function<void(const Call*)> failed);

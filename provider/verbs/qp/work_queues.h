@@ -53,7 +53,7 @@ class WorkQueues final : public ConnectionWork {
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
   // Completes all posted sends as flushed, but the entry `culprit`, if there is one, with `status`. Not for a queue
-  // pair that has a session: there rdmap::Transmitter::flush does this.
+  // pair that is connected: there rdmap::Transmitter::flush() does this.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
   // Called if no stream carries out work: carries out and completes binds and local invalidates at the head of the
   // queue, which need no stream. False if one of them has failed; that one is then the oldest entry, and its status
