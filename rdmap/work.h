@@ -94,7 +94,7 @@ struct SendWork {
   };
 };
 
-// Whether the work uses an MSN of the Send Queue, or of the Read Request Queue.
+// Whether the work uses an MSN of `queue`, DDP's queue number 0 (Sends) or 1 (Read Requests).
 constexpr bool uses_queue(const SendWork& work, Queue queue) {
   if (queue == kReadRequestQueue) return is_answered(work.kind);
   return queue == kSendQueue && (work.kind == WorkKind::send || work.kind == WorkKind::immediate || work.has_immediate);

@@ -200,7 +200,8 @@ void SharedStream::used() {
 // doorbell. Then this end sends FIN on TCP, which ends the stream, and wakes a peer that is still there.
 void SharedStream::ring() {
   if (offer_.peer->ring(writer_.readers_bell())) return;
-  cut_ = true;
+  std::uint64_t not_cut = kNotCut;
+  placed_at_cut_.compare_exchange_strong(not_cut, reader_.placed_by_peer());
   tcp_.shutdown_send();
 }
 

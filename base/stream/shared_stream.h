@@ -17,6 +17,7 @@
 // atomic variable.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -88,12 +89,12 @@ class SharedStream final : public ByteStream {
   // begin().
   void follow_peer() { reader_.follow_peer(); }
   // The position before which the peer says that it has placed all octets that this end has sent. A hostile peer may
-  // name octets that it has not received, or that were not sent. The result is 0 once this end has sent FIN on TCP
-  // because the peer could not be woken. If the receiver of this end sleeps, the peer wakes it when it has placed more
-  // than this result says. Any thread may call this; only after follow_peer().
+  // name octets that it has not received, or that were not sent. Once this end has sent FIN on TCP because the
+  // peer could not be woken, what the peer places after that does not count. If the receiver of this end sleeps, the
+  // peer wakes it when it has placed more than this result says. Any thread may call this; only after follow_peer().
   std::uint64_t placed_by_peer() {
     reader_.await_placement();
-    return cut_.load(std::memory_order_relaxed) ? 0 : reader_.placed_by_peer();
+    return std::min(reader_.placed_by_peer(), placed_at_cut_.load(std::memory_order_relaxed));
   }
   // To be called by the receiver when it has placed all octets before this position. The peer learns of the position
   // together with the octets that are sent next, or by say_placed().
@@ -160,7 +161,9 @@ class SharedStream final : public ByteStream {
   std::atomic<Mode> mode_;
   RingWriter writer_;
   std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
-  std::atomic<bool> cut_{false};          // the peer could not be woken, so ring() has sent FIN on TCP
+  // What the peer had placed when ring() could not wake it and has sent FIN on TCP.
+  static constexpr std::uint64_t kNotCut = ~std::uint64_t{0};
+  std::atomic<std::uint64_t> placed_at_cut_{kNotCut};
   // The writer's position at the last call of give_back_idle_memory(), and at the last call that freed memory.
   std::uint64_t idle_since_ = 0, given_back_ = 0;
   // The members below belong to the receiver.

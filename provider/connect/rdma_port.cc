@@ -173,7 +173,8 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
   while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
     const char* found = std::strstr(line.data(), wanted.data());
     if (found == nullptr) continue;
-    // The address follows the number. A slash behind the address marks the name of a substitute port, which is skipped.
+    // The address follows the number. A slash behind the address marks the second name, which
+    // says the substitute port (rdma_port.h); it is skipped.
     std::array<char, INET6_ADDRSTRLEN> text{};
     found += length;
     const std::size_t size = std::strcspn(found, "/\n");

@@ -10,8 +10,8 @@
 // may send through a network.
 //
 // If the ends do not find each other (other namespaces, another implementation, no descriptors, a sandbox), the stream
-// stays on TCP, and the called end of an rdma_cm connection asks for a CRC unless its setting is off. The stream also
-// stays on TCP if the ends cannot share memory (other users, no memory). Only the log shows this. Each end shares
+// stays on TCP, and the called end of an rdma_cm connection asks for a CRC if its setting of CRCs is "auto". The stream
+// also stays on TCP if the ends cannot share memory (other users, no memory). Only the log shows this. Each end shares
 // memory only with a peer whose user the kernel says to be its own. Nothing blocks. Thread-safe.
 #pragma once
 

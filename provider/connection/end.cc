@@ -263,7 +263,8 @@ void Connection::report_lost() {
 
 void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
   tell_owner();
-  note_placed();  // the peer learns of this together with the octets that are sent from here on
+  note_placed();  // before the Terminate or FIN that the peer gets
+  if (has_to_say()) session_->shared->say_placed();
   {
     const LockGuard lock(locks.send);
     host_->enter_error();

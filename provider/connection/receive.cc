@@ -112,8 +112,11 @@ void Connection::answer_last() {
   if (!runs() || signals.receive_stalled) return;
   receive(Driver::event);
   if (!runs()) return;
-  const LockGuard lock(locks.send);
-  send();
+  {
+    const LockGuard lock(locks.send);
+    send();
+  }
+  if (has_to_say()) session_->shared->say_placed();
 }
 
 // While the session lingers, what arrives is read and dropped.
@@ -318,6 +321,7 @@ void Connection::note_decision() {
   session_->transmitter.follow_position();
   session_->follows_peer = session_->rules.remote();
   take_placed();  // work may have been sent already, and placed
+  note_confirmed();
 }
 
 void Connection::note_first_message() {
@@ -413,8 +417,8 @@ bool Connection::next_receive(rdmap::ReceiveBuffer& buffer) {
 void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) session_->receive_error_reported = true;
   if (session_->shared && status == rdmap::Status::success) {
-    // The program may answer as soon as it has the completion, and the peer must learn from this answer that its
-    // message is placed.
+    // This comes before the completion: the program may answer as soon as it has that, and when the peer sees the
+    // answer, it must also see that its own message has been placed.
     session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));
   }
   if (session_->rules.one_cq || session_->follows_peer) wait_for_sends();

@@ -250,8 +250,8 @@ void Engine::take_over(std::uint32_t qp_number) {
 
 // Sends and receives for queue pairs that epoll or doorbells report. Returns the number of events and doorbells, or -1
 // with errno. An event that is to wake the thread "uiw-progress" stays in the epoll set; `for_thread` says that there
-// is one. Once this thread has answered the doorbell, the doorbell wakes no other thread. So this function also looks
-// for queue pairs that were rung afterwards, and wakes another thread if some are left.
+// is one. Once the calling thread has answered the doorbell's wake-up call, that call wakes no other thread. So this
+// function also looks for queue pairs that were rung afterwards, and wakes another thread if some are left.
 int Engine::drive_ready(bool& for_thread) {
   int driven = 0;
   if (asks_kernel()) {

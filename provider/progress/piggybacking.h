@@ -54,7 +54,7 @@ class ExpectedMessage {
   // A completion waits this long for the message at most. The peer's program may have lost its processor for a moment.
   static constexpr std::uint64_t kLongestNs = 100'000;
 
-  void came() { came_ = true; }
+  void came() { came_ = true, since_ = 0; }
   // The peer has acknowledged work, and no message has been found together with the acknowledgement. True if the
   // completion is to wait; then the caller looks for the message and calls this again.
   template <typename Clock>

@@ -69,7 +69,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void lock_view() UIW_ACQUIRE(look_mutex_) { look_mutex_.lock(); }
   void unlock_view() UIW_RELEASE(look_mutex_) { look_mutex_.unlock(); }
 
-  // Counts one more object of this kind; false if there are as many as the device allows. The class Share calls this.
+  // Counts one more object of this kind; false if there are as many as the device allows. The class
+  // Share, below, calls this.
   UIW_API bool take(Limited kind);
   void give_back(Limited kind) { objects(kind).fetch_sub(1, std::memory_order_relaxed); }
 
@@ -85,8 +86,9 @@ class Context : public std::enable_shared_from_this<Context> {
   // Reports an event to ibv_get_async_event. False if the event is lost: there is no memory for it, or the pipe of
   // events belongs to another process for good (event_pipe.h).
   bool report(const ibv_async_event& event);
-  // `reported` events about this object have been reported. Removes those that the program has not read, and returns
-  // the number of those that the program has read (0 where EventPipe::take_back() cannot tell).
+  // Withdraws the events about `element` (a queue pair, completion queue or shared receive queue), of which so many
+  // have been `reported`: removes those that the program has not read, and returns the number of those that it has read
+  // (0 where EventPipe::take_back() cannot tell).
   UIW_API unsigned withdraw_events(const void* element, unsigned reported);
 
  private:

@@ -137,7 +137,8 @@ class CmRoute {
   std::optional<RocePath> path_;             // on RoCE, once the route is resolved, or of an incoming call
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound; -1 if there is none, or after take_socket()
-  // The RDMA port number, if this id has taken it: as a listener, by binding to it, or for a substitute port.
+  // The RDMA port number, if this id has taken it: because it listens, because it is bound to the number, or because
+  // its TCP port is a substitute for the number (`substitute_`).
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
   unsigned substitute_ = 0;    // 0: the port is the RDMA port number; else the index of the substitute (rdma_port.h)

@@ -167,7 +167,10 @@ bool Qp::check_retry_timer(std::chrono::nanoseconds late) {
     connection_.take_placed();
     if (sends().empty()) return false;
     verdict = check_oldest_work(now);
-    if (!verdict) return !sends().empty();
+    if (!verdict) {
+      connection_.send();  // work that has waited until the work before it was placed
+      return !sends().empty();
+    }
     culprit = sends().head();
     // With Completion::local, work that the peer does not accept may have completed already; then the oldest work is
     // not the culprit.
