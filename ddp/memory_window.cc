@@ -69,8 +69,8 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   return WindowError::none;
 }
 
-// Verbs draft sections 7.8 and 7.10.6.3. A work request does not invalidate a region, since verbs have no work request
-// that makes a region valid again.
+// Verbs draft sections 7.8 and 7.10.6.3. Unlike in the draft, a work request does not invalidate a region here:
+// libibverbs has no Fast-Register, which would make the region valid again.
 WindowError StagTable::invalidate(Stag stag, const void* domain, const void* stream) {
   const LockGuard lock(mutex_);
   Slot* found = slot(stag);

@@ -23,8 +23,9 @@ std::optional<Problem> preload_problem();
 // loading it.
 std::optional<Problem> plugin_problem(unsigned abi);
 
-// The preload library of another uiw is loaded in this process, too: by /etc/ld.so.preload or, if it is of another
-// version, by LD_PRELOAD. `uiw run` takes it out of LD_PRELOAD (preload_value()).
+// The preload library of another uiw is loaded in this process, too. It is a problem if /etc/ld.so.preload names that
+// library. If LD_PRELOAD names it, it is a problem only if it is of another version. `uiw run` removes it from
+// LD_PRELOAD (preload_value()).
 std::optional<Problem> second_preload_problem();
 
 // One of these directories has a libuiw.so.1 that is of another version or is a broken link.

@@ -36,9 +36,9 @@ class RdmaPort {
   virtual void abandon() = 0;
 };
 
-// Whether another process has the number that `address` has as its port: 0 if none has it, or only for other addresses;
-// EADDRNOTAVAIL if `address` is a wildcard or the other process has the number for all addresses; EADDRINUSE if it has
-// the number for the same address. These are the errors of cma.c (cma_check_port).
+// Whether another process has the number that `address` has as its port. 0 if none has it. If one has it: EADDRNOTAVAIL
+// if `address` or the address of that process is a wildcard; otherwise EADDRINUSE if the two addresses are equal, and 0
+// if they differ. These are the errors of cma.c (cma_check_port).
 int check_rdma_port(const sockaddr_storage& address, bool v6only, PortSpace space = PortSpace::tcp);
 
 // Takes the number that `address` has as its port, for its IPv4 or IPv6 address. A wildcard stands for all addresses;

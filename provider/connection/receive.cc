@@ -22,7 +22,8 @@ namespace uiw::provider {
 
 namespace {
 // How much is read after a payload that goes straight into the program's memory: the end of its FPDU, the headers of
-// the next FPDU, and a whole page of that one's payload, so that the copies that follow stay aligned.
+// the next FPDU, and one page of the next FPDU's payload. The rest of the next payload is then read straight into the
+// program's memory, too, and begins there at the same offset within a page as the payload itself.
 constexpr std::size_t kReadBehind = mpa::kCrcSize + mpa::kFpduLengthSize + ddp::kUntaggedHeaderSize + 4096;
 constexpr std::size_t kLeastStraight = 16 * 1024;  // a shorter payload is read faster together with what follows it
 constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read before other queue pairs get a turn

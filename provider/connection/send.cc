@@ -146,8 +146,8 @@ bool Connection::try_stop(SendState to) {
 bool Connection::delegate_to_sending_thread() {
   if (phase_ != Phase::running) return false;
   SendState expected = SendState::sending;
-  // This writes even if another request is set already: the sending thread may be taking that request now, and has to
-  // see what this thread wrote before.
+  // The exchange is made even if the state is `send_again` already. The sending thread may be reading that value now;
+  // if it reads the one that is written here, it also sees all that this thread wrote before.
   while (!session_->send_state.compare_exchange_strong(expected, SendState::send_again)) {
     if (expected != SendState::sending && expected != SendState::send_again) return false;
   }

@@ -9,9 +9,9 @@
 // function that reads the clock, which is called only if the decision depends on it.
 //
 // Each stream has a scheduler; it is used with the sender's lock held. The static functions have no state: any thread
-// may call them, with any lock or none. Two rules have state, so each has a file of its own: Coalescing (coalescing.h),
-// which a scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of a Connection and needs the
-// receiver's lock.
+// may call them, with any lock or none. Two of the rules depend on what happened before. That state is kept by classes
+// with files of their own: Coalescing (coalescing.h), a part of each scheduler, and Piggybacking (piggybacking.h), a
+// part of each Connection, which needs the receiver's lock and whose result the caller passes in.
 #pragma once
 
 #include <cstddef>

@@ -155,9 +155,10 @@ class Transmitter {
   // are placed) this work completes now.
   void placed_before(std::uint64_t sequence);
 
-  // Completes everything in the queue: the entry `culprit`, if given, with `status`; entries that are done with
-  // success, unless one before them has failed; all others as flushed. By the remote rule, unless `culprit` was sent,
-  // calls release_unsignaled() before. After the FPDU in progress only a Terminate is sent.
+  // Completes everything in the queue. The entry `culprit`, if given, gets `status`. An entry that is done gets
+  // success, unless an entry before it has failed. Every other entry is flushed. By the remote rule
+  // release_unsignaled() is called first, unless there is a `culprit` and it was sent. After the FPDU in progress only
+  // a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
   // The oldest entry that is not done, if TCP has accepted at least one FPDU of it as a whole: the best guess for a
   // Terminate without headers.

@@ -4,9 +4,10 @@
 //
 // UIW_PABI selects the private ABI; releases.def lists all of them. From some private ABIs to the next the table of
 // operations grows. Two structures of the public header that are part of private ones also grow: verbs_context at its
-// beginning, ibv_qp_ex at its end. The table and these structures may also grow within one private ABI. The installed
-// header is that of one release, so the offsets of the members around these structures are computed here. The layouts
-// are those of the private ABI; members that this plugin does not use are declared as padding.
+// beginning, ibv_qp_ex at its end. The installed header has the sizes of one release, so the offsets of the members
+// before and behind these structures are computed here from UIW_PABI. Where the table has grown within one private
+// ABI, release() says so (release.h); where verbs_context has, devices are not opened (plugin.cc). Members that this
+// plugin does not use are declared as padding.
 #pragma once
 
 #include <infiniband/verbs.h>
