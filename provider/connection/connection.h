@@ -346,6 +346,9 @@ class Connection final : rdmap::ReceiveHost {
   }
   // Whether this end has placed octets and has not told the peer so yet (shared memory only).
   bool has_to_say() const { return session_->shared && session_->shared->has_to_say(); }
+  void say_placed() {
+    if (has_to_say()) session_->shared->say_placed();
+  }
   // Whether take_placed() would complete anything.
   bool peer_has_placed() const {
     const std::uint64_t awaited = session_->awaited_position.load();

@@ -98,7 +98,7 @@ void Connection::leave() {
     answer_last();
     if (phase_ == Phase::running && session_->rules.reliable) report_last();
   }
-  if (has_to_say()) session_->shared->say_placed();
+  say_placed();
 }
 
 void Connection::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) {
@@ -264,7 +264,7 @@ void Connection::report_lost() {
 void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
   tell_owner();
   note_placed();  // before the Terminate or FIN that the peer gets
-  if (has_to_say()) session_->shared->say_placed();
+  say_placed();
   {
     const LockGuard lock(locks.send);
     host_->enter_error();

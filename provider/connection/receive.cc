@@ -50,7 +50,7 @@ bool Connection::receive_turn(Driver driver, bool& work) {
       session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
     }
   }
-  if (has_to_say()) session_->shared->say_placed();
+  say_placed();
   // While the session ends, nothing is delegated to the sending thread, so after each event this thread sends as well.
   const bool ends = !runs() && session_->send_state != SendState::idle;
   const bool wanted = SendScheduler::sender_is_next(
@@ -117,7 +117,7 @@ void Connection::answer_last() {
     const LockGuard lock(locks.send);
     send();
   }
-  if (has_to_say()) session_->shared->say_placed();
+  say_placed();
 }
 
 // While the session lingers, what arrives is read and dropped.

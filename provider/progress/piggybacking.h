@@ -50,7 +50,7 @@ class Piggybacking {
 class ExpectedMessage {
  public:
   // A message is expected once this many completions in a row have each been preceded by a message.
-  static constexpr unsigned kInARow = 4;
+  static constexpr unsigned kInARow = Piggybacking::kInARow;
   // A completion waits this long for the message at most. The peer's program may have lost its processor for a moment.
   static constexpr std::uint64_t kLongestNs = 100'000;
 
