@@ -351,7 +351,9 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   bool in_error = false;  // completions come in order, and none succeeds after a failure
   while (!queue_.empty()) {
     const SendWork& work = queue_.at(queue_.head());
-    Status outcome = work.done && !in_error ? Status::success : Status::flushed;
+    // A peer that breaks the rules may answer a request whose FPDU has not gone out whole: that is no success either.
+    const bool done = work.done && queue_.head() < sent_.sequence;
+    Status outcome = done && !in_error ? Status::success : Status::flushed;
     if (culprit && queue_.head() == *culprit) outcome = status;
     in_error = outcome != Status::success;
     complete_oldest(outcome);

@@ -264,6 +264,17 @@ TEST_CASE_METHOD(Pair, "transmitter: flush() completes all in order, and work th
   CHECK(a.queue.empty());
 }
 
+TEST_CASE_METHOD(StartedEnd, "transmitter: a read whose request has not gone out whole is flushed, even if answered",
+                 "[transmitter]") {
+  Bytes sink(10);
+  end.read(1, {memory_segment(sink)}, Stag{1}, 0);
+  take(end, 20);
+  end.tx.read_complete();
+  CHECK(end.sent.empty());
+  end.tx.flush(std::nullopt, Status::fatal);
+  CHECK(end.sent == std::vector<Sent>{{1, Status::flushed}});
+}
+
 TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole", "[transmitter]") {
   // RFC 5044: an FPDU that was begun has to end as its length field says; then comes the Terminate. The program's
   // memory and the queue's slots are its own again after flush(), and may hold other work by then, as they do where
