@@ -15,9 +15,117 @@
 
 #include "base/fault_signals.h"
 
+// The short copies below are written in assembly, which AddressSanitizer cannot check.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#define UIW_SHORT_COPIES 1
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#undef UIW_SHORT_COPIES
+#endif
+#endif
+#endif
+
 namespace uiw {
 
+#if defined(UIW_SHORT_COPIES)
+// Where execution continues after a fault of an instruction in [begin, end). Each field holds the distance of an
+// address from the field itself.
+struct FaultExit {
+  std::int32_t begin, end, exit;
+};
+// The linker sets these to the bounds of the section in which UIW_MAY_FAULT collects the exits of this library.
+extern "C" __attribute__((visibility("hidden"))) const FaultExit __start_uiw_fault_exits[], __stop_uiw_fault_exits[];
+#endif
+
 namespace {
+
+#if defined(UIW_SHORT_COPIES)
+// A guard costs more than a copy of a few octets. So short copies have none: they are pieces of assembly that keep
+// nothing on the stack, and the fault handler continues execution at a label of the function that has the piece. That
+// function has a label `fault`.
+#define UIW_MAY_FAULT(instructions)             \
+  "771: " instructions                          \
+  "\n772: .pushsection uiw_fault_exits,\"a\"\n" \
+  ".balign 4\n.long 771b - .\n.long 772b - .\n.long %l[fault] - .\n.popsection"
+
+constexpr std::size_t kShortCopy = 64;
+
+// Copies [1, kShortCopy] octets, in no promised order. False if there was a fault.
+inline bool short_copy(void* to, const void* from, std::size_t size) {
+  if (size > 32) {
+    asm goto(UIW_MAY_FAULT("movups (%[from]), %%xmm0\n movups 16(%[from]), %%xmm1\n"
+                           "movups -32(%[from], %[size]), %%xmm2\n movups -16(%[from], %[size]), %%xmm3\n"
+                           "movups %%xmm0, (%[to])\n movups %%xmm1, 16(%[to])\n"
+                           "movups %%xmm2, -32(%[to], %[size])\n movups %%xmm3, -16(%[to], %[size])")
+             :
+             : [to] "r"(to), [from] "r"(from), [size] "r"(size)
+             : "xmm0", "xmm1", "xmm2", "xmm3", "memory"
+             : fault);
+  } else if (size >= 16) {
+    asm goto(UIW_MAY_FAULT("movups (%[from]), %%xmm0\n movups -16(%[from], %[size]), %%xmm1\n"
+                           "movups %%xmm0, (%[to])\n movups %%xmm1, -16(%[to], %[size])")
+             :
+             : [to] "r"(to), [from] "r"(from), [size] "r"(size)
+             : "xmm0", "xmm1", "memory"
+             : fault);
+  } else if (size >= 8) {
+    asm goto(UIW_MAY_FAULT("movq (%[from]), %%rax\n movq -8(%[from], %[size]), %%rdx\n"
+                           "movq %%rax, (%[to])\n movq %%rdx, -8(%[to], %[size])")
+             :
+             : [to] "r"(to), [from] "r"(from), [size] "r"(size)
+             : "rax", "rdx", "memory"
+             : fault);
+  } else if (size >= 4) {
+    asm goto(UIW_MAY_FAULT("movl (%[from]), %%eax\n movl -4(%[from], %[size]), %%edx\n"
+                           "movl %%eax, (%[to])\n movl %%edx, -4(%[to], %[size])")
+             :
+             : [to] "r"(to), [from] "r"(from), [size] "r"(size)
+             : "rax", "rdx", "memory"
+             : fault);
+  } else {
+    asm goto(UIW_MAY_FAULT("movb (%[from]), %%al\n movb (%[from], %[half]), %%cl\n movb -1(%[from], %[size]), %%dl\n"
+                           "movb %%al, (%[to])\n movb %%cl, (%[to], %[half])\n movb %%dl, -1(%[to], %[size])")
+             :
+             : [to] "r"(to), [from] "r"(from), [size] "r"(size), [half] "r"(size / 2)
+             : "rax", "rcx", "rdx", "memory"
+             : fault);
+  }
+  return true;
+fault:
+  return false;
+}
+
+// Copies words of 8 octets to an address that is a multiple of 8, in ascending order. `size` is a multiple of 8, and
+// not 0. False if there was a fault.
+inline bool copy_words(void* to, const void* from, std::size_t size) {
+  asm goto(UIW_MAY_FAULT("xorl %%eax, %%eax\n 1: movq (%[from], %%rax), %%rdx\n movq %%rdx, (%[to], %%rax)\n"
+                         "addq $8, %%rax\n cmpq %[size], %%rax\n jb 1b")
+           :
+           : [to] "r"(to), [from] "r"(from), [size] "r"(size)
+           : "rax", "rdx", "memory", "cc"
+           : fault);
+  return true;
+fault:
+  return false;
+}
+
+// Whether copy_words() is to be used.
+inline bool is_few_words(const void* to, std::size_t size) {
+  return ((reinterpret_cast<std::uintptr_t>(to) | size) & 7) == 0 && size - 1 < kShortCopy;
+}
+
+// True if a short copy has faulted: sets the instruction pointer to its exit.
+bool exit_short_copy(mcontext_t& context) {
+  const auto address = [](const std::int32_t& field) { return reinterpret_cast<std::intptr_t>(&field) + field; };
+  const std::intptr_t at = context.gregs[REG_RIP];
+  for (const FaultExit* one = __start_uiw_fault_exits; one != __stop_uiw_fault_exits; ++one) {
+    if (at < address(one->begin) || at >= address(one->end)) continue;
+    context.gregs[REG_RIP] = address(one->exit);
+    return true;
+  }
+  return false;
+}
+#endif
 
 // Keeps the compiler from merging or reordering stores. x86 processors keep the order of stores; on other processors a
 // release fence does.
@@ -151,9 +259,13 @@ inline Guard::~Guard() {
 // Called by our signal handler. True if the fault is that of a guarded access, which is then abandoned. Where possible
 // the signal handler returns into give_up(), so that the kernel restores the signal mask and the alternate stack.
 bool end_access(siginfo_t* info, void* context) {
-  Guard* const guard = innermost;
-  if (guard == nullptr || is_sent(*info) || !guard->covers(*info)) return false;
+  if (is_sent(*info)) return false;
   auto* const interrupted = static_cast<ucontext_t*>(context);
+#if defined(UIW_SHORT_COPIES)
+  if (exit_short_copy(interrupted->uc_mcontext)) return true;
+#endif
+  Guard* const guard = innermost;
+  if (guard == nullptr || !guard->covers(*info)) return false;
 #if defined(__x86_64__)
   interrupted->uc_mcontext.gregs[REG_RDI] = reinterpret_cast<greg_t>(guard);
   interrupted->uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(give_up);
@@ -190,6 +302,12 @@ bool guarded_call(void (*function)(void*), void* argument, const void* memory, s
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t size) {
+#if defined(UIW_SHORT_COPIES)
+  if (is_few_words(to, size)) {
+    keep_faults_open();
+    return copy_words(to, from, size);
+  }
+#endif
   Guard guard(to, size, from, size);
   if (sigsetjmp(guard.resume, 0) != 0) return false;
   guard.begin();
@@ -202,6 +320,12 @@ bool guarded_copy_unordered(void* to, const void* from, std::size_t size) {
   return guarded_copy(to, from, size);  // ThreadSanitizer checks memcpy, whoever calls it
 #else
   if (size == 0) return true;
+#if defined(UIW_SHORT_COPIES)
+  if (size <= kShortCopy) {
+    keep_faults_open();
+    return short_copy(to, from, size);
+  }
+#endif
   Guard guard(to, size, from, size);
   if (sigsetjmp(guard.resume, 0) != 0) return false;
   guard.begin();
