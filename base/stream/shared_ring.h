@@ -71,12 +71,13 @@ class RingWriter {
   // To be called when there is no room. True if the reader will wake this end once there is room; false if write() is
   // to be called again now, since there is room or the peer has written an impossible position.
   bool await_room();
-  // Notes the position up to which this end has placed the octets of the opposite ring, if the peer uses that position.
+  // Whether the peer uses the position of note_placed(). A peer says so before it uses the ring.
+  bool is_followed() const { return control_.reader_follows.load(std::memory_order_relaxed) != 0; }
+  // Notes the position up to which this end has placed the octets of the opposite ring. To be called if is_followed().
   // The peer sees the new value together with the octets that are written next, or after show_placed(). Only one thread
   // at a time may call this, but it need not be the thread that writes.
   void note_placed(std::uint64_t position) {
-    if (position != noted_.load(std::memory_order_relaxed) && is_followed())
-      noted_.store(position, std::memory_order_release);
+    if (position != noted_.load(std::memory_order_relaxed)) noted_.store(position, std::memory_order_release);
   }
   // Whether the position of the last note_placed() is not visible to the peer yet. Any thread may call this.
   bool has_placed_to_show() const {
@@ -114,7 +115,6 @@ class RingWriter {
     }
     control_.written.store(written_ | closed, std::memory_order_release);
   }
-  bool is_followed() const { return control_.reader_follows.load(std::memory_order_relaxed) != 0; }
   bool look();
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
   // Copies up to kPart octets into the ring, and does not make them visible yet. Returns what write() returns.

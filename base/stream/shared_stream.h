@@ -96,11 +96,11 @@ class SharedStream final : public ByteStream {
     reader_.await_placement();
     return std::min(reader_.placed_by_peer(), placed_at_cut_.load(std::memory_order_relaxed));
   }
-  // To be called by the receiver when it has placed all octets before this position. The peer learns of the position
-  // together with the octets that are sent next, or by say_placed().
-  void note_placed(std::uint64_t position) {
-    if (is_switched()) writer_.note_placed(position);
-  }
+  // Once is_switched(): whether the peer has called follow_peer().
+  bool is_followed() const { return writer_.is_followed(); }
+  // To be called by the receiver, if is_followed(), when it has placed all octets before this position. The peer learns
+  // of the position together with the octets that are sent next, or by say_placed().
+  void note_placed(std::uint64_t position) { writer_.note_placed(position); }
   bool has_to_say() const { return writer_.has_placed_to_show(); }
   // Makes the position of note_placed() visible to the peer, and wakes the peer if it waits for that. Any thread may
   // call this.

@@ -271,7 +271,10 @@ class Connection final : rdmap::ReceiveHost {
     bool dead = false;  // nothing may be written to the socket any more
     bool fin_sent = false;
     bool send_error_reported = false;  // a completion of the send queue has reported the error
-    bool follows_peer = false;         // remote rule with shared memory; changes with both locks held
+    // Set with both locks held, once the octets go through shared memory; `shared` may be null again by then.
+    // follows_peer: this end has the remote rule, so the peer's position completes its work. tells_placed: the peer has
+    // the remote rule, and needs this end's position.
+    bool follows_peer = false, tells_placed = false;
     StreamTraffic counted;             // the traffic that count_traffic() has counted
     std::atomic<bool> send_error{false};
     // If follows_peer: work completes once the peer has placed the octets before this position (see take_placed()).
@@ -341,11 +344,12 @@ class Connection final : rdmap::ReceiveHost {
     return true;
   }
   bool await_placement() UIW_REQUIRES(locks.send);
+  bool tells_placed() const { return session_->tells_placed && session_->shared; }
   void note_placed() UIW_REQUIRES(locks.receive) {
-    if (session_->shared) session_->shared->note_placed(session_->deframer.taken());
+    if (tells_placed()) session_->shared->note_placed(session_->deframer.taken());
   }
   // Whether this end has placed octets and has not told the peer so yet (shared memory only).
-  bool has_to_say() const { return session_->shared && session_->shared->has_to_say(); }
+  bool has_to_say() const { return tells_placed() && session_->shared->has_to_say(); }
   void say_placed() {
     if (has_to_say()) session_->shared->say_placed();
   }

@@ -68,6 +68,7 @@ bool Connection::receive_turn(Driver driver, bool& work) {
 bool Connection::receive_and_complete(Driver driver) {
   const bool octets_came = receive(driver);
   if (phase_ == Phase::lingering) end_lingering();
+  if (!session_->follows_peer) return octets_came;
   if (octets_came) session_->expected_message.came();
   if (!runs_or_closes() || !peer_has_placed() || (!octets_came && awaits_message(driver))) return octets_came;
   session_->expected_message.reported();
@@ -321,6 +322,7 @@ void Connection::note_decision() {
   const LockGuard lock(locks.send);
   session_->transmitter.follow_position();
   session_->follows_peer = session_->rules.remote();
+  session_->tells_placed = session_->shared->is_followed();
   take_placed();  // work may have been sent already, and placed
   note_confirmed();
 }
@@ -417,7 +419,7 @@ bool Connection::next_receive(rdmap::ReceiveBuffer& buffer) {
 
 void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) session_->receive_error_reported = true;
-  if (session_->shared && status == rdmap::Status::success) {
+  if (tells_placed() && status == rdmap::Status::success) {
     // This comes before the completion: the program may answer as soon as it has that, and when the peer sees the
     // answer, it must also see that its own message has been placed.
     session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));

@@ -156,9 +156,9 @@ TEST_CASE_METHOD(Ring,
 
 TEST_CASE_METHOD(Ring,
                  "shared_ring: a reader that follows its peer sees what is placed with the next octets, or is woken") {
-  writer.note_placed(5);
-  CHECK_FALSE(writer.has_placed_to_show());  // nobody follows yet
+  CHECK_FALSE(writer.is_followed());
   reader.follow_peer();
+  CHECK(writer.is_followed());
   writer.note_placed(10);
   CHECK(writer.has_placed_to_show());
   CHECK(reader.placed_by_peer() == 0);
