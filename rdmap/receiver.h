@@ -86,8 +86,9 @@ class Receiver final : public mpa::UlpduSink {
   void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
-  // Returns memory only for Sends and responses, whose memory the program does not look at before their completion. An
-  // RDMA Write has to be placed in ascending order (base/guarded_copy.h), which no system call promises.
+  // Returns memory only for Sends and responses, whose memory the program does not look at before their completion
+  // (ibv_query_qp_data_in_order() says so). An RDMA Write has to be placed in ascending order (base/guarded_copy.h),
+  // which no system call promises.
   MutableOctets destination(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 

@@ -36,7 +36,7 @@ bool scatter(const ddp::Accessor& memory, std::span<const Sge> sges, ScatterPosi
     if (take > 0) {
       const ddp::Access target = find(memory, sge, at.offset, take, ddp::kLocalWrite);
       if (target.error != ddp::AccessError::none) return false;
-      if (target.memory != ddp::discarded && !guarded_copy(target.memory, octets.data(), take)) return false;
+      if (target.memory != ddp::discarded && !guarded_copy_unordered(target.memory, octets.data(), take)) return false;
       octets = octets.subspan(take);
       at.offset += take;
     }

@@ -302,6 +302,7 @@ void queue_pair_attributes(World& w) {
   if (attributes.qp_state != IBV_QPS_ERR || init.send_cq != w.cq || attributes.cap.max_send_wr < 64) die("query_qp");
   works("query_qp_data_in_order", ibv_query_qp_data_in_order(w.qp, IBV_WR_RDMA_WRITE, 0) == 1 ? 0 : -1);
   if (ibv_query_qp_data_in_order(w.qp, IBV_WR_RDMA_WRITE, 1) != 0) die("query_qp_data_in_order: flags");
+  if (ibv_query_qp_data_in_order(w.qp, IBV_WR_RDMA_READ, 0) != 0) die("query_qp_data_in_order: Reads");
   ibv_ece ece{};
   works("query_ece", ibv_query_ece(w.qp, &ece), {EOPNOTSUPP});
   ece.vendor_id = 0x1234;
