@@ -26,10 +26,12 @@ std::atomic<const DescriptorGuard*> the_guard{nullptr};
 std::atomic<DescriptorsExhausted> exhausted{nullptr};
 
 // Counting the open descriptors is expensive, so one count serves many calls. takings_left: how many more descriptors
-// may be taken before the next count; a count sets it to half of those that are free beyond the program's reserve.
-// lowest_then: the lowest free number at the last count. The program's own descriptors take the lowest numbers, so the
-// growth of the lowest free number since then is subtracted. If threads race, a count is made too often or too late,
-// which does no harm.
+// the library may take before it counts again. A count subtracts the 16 numbers that stay with the program
+// (kDescriptorsLeft) from the free numbers below the limit, and sets takings_left to half of the rest. lowest_then: the
+// lowest free number at the last count. The kernel gives the program's own descriptors the lowest free numbers, so the
+// growth of the lowest free number since the count tells how many of them are new. The library counts again as soon as
+// takings_left is not greater than this growth. If threads race, a count is made too often or somewhat too late; this
+// does no harm, since takings_left is only half of the numbers that may be used.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
 std::atomic<int> lowest_then{0};
@@ -40,8 +42,8 @@ unsigned long soft_limit() {
   return std::min<rlim_t>(limit.rlim_cur, 1UL << 30);
 }
 
-// Calls the kernel directly, since close() of libc is a cancellation point, and close() of uiw's preload library is
-// meant for the program.
+// Calls the kernel directly, since libc's close() is a cancellation point, and the close() of libuiw-preload.so refuses
+// to close the library's descriptors.
 void close_number(int fd) {
   const int saved_errno = errno;
 #if defined(__SANITIZE_THREAD__)
@@ -126,7 +128,8 @@ DescriptorChange::DescriptorChange() : guard_(the_guard.load(std::memory_order_a
   if (guard_ != nullptr) guard_->begin_change();
 }
 
-// The destructor calls end_change() before it reports that take() has failed, since writing the message may block.
+// The destructor calls end_change() before it reports that take() has failed: writing the message may block, and until
+// end_change() the program's calls that close descriptors wait.
 DescriptorChange::~DescriptorChange() {
   const int saved_errno = errno;
   if (guard_ != nullptr) guard_->end_change();

@@ -49,7 +49,7 @@ class DescriptorChange {
   // From here on the program can close the descriptor again. To be called before other code, such as fclose(), closes
   // it while this DescriptorChange exists.
   void leave(int fd) const;
-  // Closes a descriptor that was made while this DescriptorChange exists, and that neither take() nor guard() has got.
+  // Closes a descriptor that was made while this DescriptorChange exists, and that was not passed to take() or guard().
   // Does nothing for -1.
   static void drop(int fd);
 

@@ -12,21 +12,21 @@
 
 namespace uiw {
 
-// Adds 1 to the eventfd, which wakes a thread that waits for it. False if the write fails, since `fd` is no descriptor,
-// for example. May be called in a signal handler that restores errno. Calls the kernel directly, since libc's write()
-// is a cancellation point.
+// Adds 1 to the eventfd, which wakes a thread that waits for it. False if the write fails, for example if `fd` is not
+// open. May be called in a signal handler that restores errno. Calls the kernel directly, since libc's write() is a
+// cancellation point.
 inline bool add_event(int fd) {
   const std::uint64_t one = 1;
   long written;
   do {
     written = ::syscall(SYS_write, fd, &one, sizeof one);
   } while (written < 0 && errno == EINTR);
-  return written == sizeof one || errno == EAGAIN;  // EAGAIN: the counter is full, and thus not zero
+  return written == sizeof one || errno == EAGAIN;  // EAGAIN: the counter is full, so it wakes the thread already
 }
 
-// Polls one descriptor without waiting. Returns those of `events`, and those errors, that the descriptor has now. Calls
-// the kernel directly: libc's poll() is a cancellation point, and the poll() of uiw's preload library may need locks
-// that the caller holds.
+// Polls one descriptor without waiting. Returns the bits that poll() would set in `revents`: those of `events`, and of
+// POLLERR, POLLHUP and POLLNVAL, that hold now; 0 if none holds. Calls the kernel directly: libc's poll() is a
+// cancellation point, and the poll() of libuiw-preload.so may need locks that the caller holds.
 inline short events_of(int fd, short events) {
   pollfd asked{fd, events, 0};
   const timespec now{};

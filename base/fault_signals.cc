@@ -55,7 +55,9 @@ sigset_t set_of(unsigned faults) {
 RealSignals real = {::sigaction, ::pthread_sigmask, [] { return false; }};
 bool interposed = false;
 
-std::atomic<bool (*)(siginfo_t*, void*)> is_ours{nullptr};  // null until our handler is installed
+// Handles a fault of a guarded access (guarded_copy.h) and then returns true; returns false for any other signal. Null
+// until our handler is installed.
+std::atomic<bool (*)(siginfo_t*, void*)> is_ours{nullptr};
 
 void on_fault(int signal, siginfo_t* info, void* context);
 
@@ -70,7 +72,7 @@ bool is_handler(const struct sigaction& action) { return action.sa_handler != SI
 struct sigaction in_front_of(const struct sigaction& program) {
   struct sigaction front = program;
   front.sa_sigaction = on_fault;
-  // SA_RESETHAND is carried out by take_action(), since our handler has to stay.
+  // With SA_RESETHAND the kernel would remove our handler, which has to stay. So take_action() carries this flag out.
   front.sa_flags = (program.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
   if (!is_handler(program)) {
     front.sa_flags |= SA_ONSTACK | SA_RESTART | SA_NODEFER;
@@ -159,7 +161,8 @@ class Writing {
   sigset_t before_;
 };
 
-// Returns the program's action for a signal; the caller then carries it out. SA_RESETHAND takes effect here.
+// Returns the program's action for a signal; the caller then carries it out. If the action is a handler with
+// SA_RESETHAND, the program's next action for this signal is the default.
 struct sigaction take_action(int signal) {
   struct sigaction action = disposition(signal).read();
   const auto resets = [&action] {
@@ -381,7 +384,8 @@ void detail::open_faults() {
   if (real.mask(SIG_BLOCK, nullptr, &before) != 0) return;
   const unsigned closed = faults_in(before);
   if (closed == 0) return;
-  // The signals are recorded first: if one of them is pending in the kernel, it arrives as soon as it is unblocked.
+  // Before the signals are unblocked, they are recorded as blocked by the program: a signal that is pending in the
+  // kernel arrives as soon as it is unblocked, and the program's handler must not run for it.
   t_faults.blocked |= static_cast<std::uint8_t>(closed);
   const sigset_t faults = set_of(closed);
   real.mask(SIG_UNBLOCK, &faults, nullptr);

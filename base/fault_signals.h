@@ -24,7 +24,8 @@
 
 namespace uiw {
 
-// Functions of the interposer: two by which it calls the functions of libc that it hides, and borrowed().
+// Functions of the interposer. It has a sigaction() and a pthread_sigmask() of its own, which hide those of libc; the
+// first two functions here call those of libc.
 struct RealSignals {
   int (*action)(int signal, const struct sigaction* action, struct sigaction* before);  // sigaction()
   int (*mask)(int how, const sigset_t* set, sigset_t* before);                          // pthread_sigmask()
@@ -43,7 +44,8 @@ void install_fault_handler(bool (*ours)(siginfo_t* info, void* context));
 // an instruction has raised, or for which the kernel names no cause (SI_KERNEL).
 bool is_sent(const siginfo_t& info);
 
-// Sets the kernel's signal mask. For processors on which our handler leaves by a jump and does not return.
+// Sets the kernel's signal mask of the calling thread. For processors on which our handler leaves by a jump: since the
+// handler does not return, the kernel does not restore the mask.
 void set_kernel_mask(const sigset_t& mask);
 
 // ---- What the program calls, under the interposer
@@ -68,11 +70,13 @@ void reopen_faults(unsigned closed);
 namespace detail {
 // The state of one thread. In a set of signals bit 0 stands for SIGSEGV and bit 1 for SIGBUS.
 struct ThreadFaults {
-  bool open;                 // open_faults() has run, and no handler of the program has run since
-  bool adopted;              // interposer: the thread has used the guard; the program's mask may not be the kernel's
-  std::uint8_t blocked;      // blocked by the program, unblocked in the kernel
-  std::uint8_t pending;      // signals that were sent while `blocked`
-  int process;               // the process that has got the pending signals: the child of a fork does not inherit them
+  bool open;  // open_faults() has run, and no handler of the program has run since
+  // Only under the interposer: the thread has used the copy guard. From then on the kernel may leave signals unblocked
+  // that the program has blocked.
+  bool adopted;
+  std::uint8_t blocked;  // signals that the program has blocked, and that are unblocked in the kernel
+  std::uint8_t pending;  // signals that were sent while in `blocked`, and that wait until the program unblocks them
+  int process;  // the id of the process that has got the pending signals: the child of a fork does not inherit them
   std::uint64_t sent[2][4];  // the part of siginfo_t that is in use for sent signals
 };
 // Initial-exec TLS, so that a signal handler reads it without a call into the loader.

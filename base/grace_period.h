@@ -9,10 +9,10 @@
 //
 // Memory order: a reader first stores that it has entered, then looks up the object. A destroyer first stores that the
 // object cannot be found, then reads which sections are open. All four accesses are sequentially consistent, so either
-// the reader does not find the object, or the destroyer sees the open section and waits. This includes the look-ups
-// (StagTable, the table of queue pairs): on processors with a weaker order than x86, an acquire load could be executed
-// before the preceding store. The period is read with acquire, so a reader that sees the new period also sees that the
-// object cannot be found. The destroyer need not wait for such a reader.
+// the reader does not find the object, or the destroyer sees the open section and waits. So StagTable and the table of
+// queue pairs look objects up by sequentially consistent loads: on processors with a weaker order than x86, an acquire
+// load could be executed before the store that enters the section. A reader loads the period with acquire order. So a
+// reader that sees the new period also sees that the object cannot be found, and the destroyer need not wait for it.
 #pragma once
 
 #include <atomic>

@@ -22,13 +22,14 @@
 #define UIW_EXCLUDES(...) UIW_LOCK_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 
 // For a function that takes locks and returns with them held (ACQUIRE; TRY_ACQUIRE: only if its result is the first
-// argument), or releases them (RELEASE). If no lock is named, at a member of a class that is a lock or a guard, the
-// object's own lock is meant.
+// argument), or releases them (RELEASE). If a member function of a lock or of a guard names no lock, the annotation is
+// about the lock itself, or about the lock that the guard holds.
 #define UIW_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 #define UIW_TRY_ACQUIRE(...) UIW_LOCK_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define UIW_RELEASE(...) UIW_LOCK_ATTRIBUTE(release_capability(__VA_ARGS__))
 
-// For a function that tells the analysis that locks are held, where it cannot see that: assume_held() of base/mutex.h.
+// For a function that tells the analysis that locks are held, if the analysis cannot find this out by itself:
+// assume_held() of base/mutex.h.
 #define UIW_ASSERT_CAPABILITY(...) UIW_LOCK_ATTRIBUTE(assert_capability(__VA_ARGS__))
 
 // For a function that returns a reference to the lock `lock`.

@@ -154,8 +154,8 @@ class UIW_SCOPED_CAPABILITY UniqueLock {
   bool owned_ = false;
 };
 
-// Tells the analysis that a lock is held where it cannot see that: in the body of a lambda whose caller holds it, or
-// after a fork, if it was taken before the fork. Does nothing.
+// Tells clang's analysis that a lock is held, where the analysis cannot find this out: in the body of a lambda if the
+// caller of the lambda holds the lock, or after a fork if the lock was taken before the fork. Does nothing at run time.
 template <typename Lock>
 void assume_held(const Lock& lock) UIW_ASSERT_CAPABILITY(lock) {
   static_cast<void>(lock);

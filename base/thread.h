@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Starts a thread of the library. The thread has a name, blocks all signals but those of its own faults, runs on every
-// processor that the process may use, and runs no code of the program.
+// Starts a thread of the library. The thread has a name, blocks all signals except those of its own faults, may run on
+// every processor that the process may use, and runs no code of the program.
 #pragma once
 
 #include <pthread.h>

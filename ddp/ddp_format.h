@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // DDP segment headers (RFC 5041 section 4) and the error codes of DDP (section 7.2). Encoding and decoding stand side
 // by side. Encoders need room for the whole header. Decoders return no value if the header is cut short; they ignore
-// octets behind the header.
+// octets after the header.
 #pragma once
 
 #include <cstddef>

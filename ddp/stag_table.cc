@@ -9,8 +9,8 @@ namespace uiw::ddp {
 
 namespace {
 
-// One step of the generator splitmix64, which starts from the secret: keys must be hard to predict, but need not be
-// cryptographically strong.
+// Returns the next number of the generator splitmix64, and changes its state. The first state is the secret of the
+// table. The keys of STags must be hard to predict, but need not be cryptographically strong.
 std::uint64_t mix(std::uint64_t& state) {
   state += 0x9E3779B97F4A7C15ULL;
   std::uint64_t z = state;
@@ -98,7 +98,8 @@ std::uint32_t StagTable::new_stag(std::uint32_t dense) {
   return scatter(dense) << 8 | slot.key;
 }
 
-// The next registration number of the slot, shifted to its bits of the word. 0 is skipped: it is Registration::none.
+// Returns the next registration number of the slot, shifted to the bits of Slot::word that hold it. The number 0 is
+// skipped, since it stands for Registration::none.
 std::uint64_t StagTable::next_registration(Slot& slot) {
   slot.registrations = slot.registrations == kMaxRegistration ? 1 : slot.registrations + 1;
   return std::uint64_t{slot.registrations} << kRegistrationShift;

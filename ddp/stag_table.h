@@ -3,23 +3,25 @@
 // section 7.2; Verbs draft section 7). Memory windows are in memory_window.cc.
 //
 // An STag is an index of 24 bits and a key of 8 bits. A secret permutation makes the index and a secret generator makes
-// the key, so that a peer cannot guess an STag that it has not received. When a window is bound, its key is replaced:
-// by the program (Verbs draft section 7.2), or for windows of type 1 by next_key().
+// the key, so that a peer cannot guess an STag that it has not received. Each bind of a window replaces the key: for a
+// window of type 2 the program chooses the new key (Verbs draft section 7.2), for a window of type 1 next_key() makes
+// it.
 //
 // Threads: find(), hold() and registered() take no lock, and any number of threads may call them at any time. All
 // functions that change the table take its lock; for forget_holders() the caller holds it.
 //
-// Lifetime of memory: find() may return a region that another thread is just retiring or replacing. So after retire()
-// or replace() the caller waits until every such find() and its access are over (a grace period, see
-// base/grace_period.h) before the program may use the memory otherwise, and before the caller calls recycle() or
-// another replace() for this STag. Windows are bound and invalidated by work requests, which cannot wait for a grace
-// period. So each access through a window is counted while its Hold lives, and the end of a binding waits until the
-// count is zero.
+// Lifetime of memory: a find() that runs while another thread calls retire() or replace() may still return the old
+// region. So after retire() or replace() the caller waits for a grace period (base/grace_period.h), in which each such
+// find() and the access that follows it end. Only after that may the program use the memory for other purposes, and may
+// the caller call recycle() or another replace() for this STag. Windows are bound and invalidated by work requests,
+// which cannot wait for a grace period. So each access through a window is counted as long as its Hold object lives,
+// and the thread that ends a binding waits until the count is zero.
 //
-// Posted work names its memory by STag and tagged offset. Each use is checked again, since the STag may name other
-// memory by then. So each registration, and each change of the translation, has a number (Registration); posted work
-// keeps this number, which must still match at each use. A change of rights or of the protection domain gives no new
-// number; they are checked at each use.
+// Posted work names its memory by STag and tagged offset, and the STag may name other memory by the time the work is
+// carried out. So each registration of an STag, and each later change of its address range (ibv_rereg_mr), has a number
+// (Registration). Posted work keeps the number that was valid when it was posted, and each use of the memory fails if
+// the number has changed. A change of rights or of the protection domain gives no new number; both are checked at each
+// use.
 #pragma once
 
 #include <array>
@@ -46,7 +48,7 @@ enum Right : std::uint32_t {
   kBindWindows = 32,
   kZeroBased = 64,  // windows cannot be bound to it (Verbs draft figure 19)
   kOnDemand = 128,  // its memory need not be mapped yet
-  kNull = 256,      // null region: reads get zeros, of which `memory` has enough for any message; writes are discarded
+  kNull = 256,      // null region: reads get zeros from `memory`, which has enough for any message; writes are dropped
 };
 
 // A range of registered memory. `base` is the tagged offset of its first octet: its address, 0 for zero-based
@@ -61,8 +63,9 @@ struct Region {
 
 enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_associated, rights };
 
-// The number of one registration or translation of an STag; `none` matches no region. The number has 29 bits and is not
-// 0, so it repeats only after 2^29 - 1 registrations of one slot.
+// The number of one registration of an STag, or of one later change of its address range (ibv_rereg_mr); `none` matches
+// no region. The number has 29 bits and is never 0, so a slot of the table uses a number again only after 2^29 - 1
+// registrations.
 enum class Registration : std::uint32_t { none = 0 };
 
 // What an STag named when it was looked up: its slot in the table, and the registration at that time.
@@ -112,7 +115,7 @@ enum class WindowType : std::uint8_t {
 
 // A request to bind a window to a part of a region.
 struct Binding {
-  Stag window;  // with the new key
+  Stag window;  // the STag of the window, with the new key
   Stag region;
   std::uint64_t offset;  // the tagged offset of the first octet in the region
   std::uint64_t length;
@@ -156,13 +159,13 @@ class StagTable {
   bool retire(Stag stag);
   // To be called after retire() and a grace period: the slot may be used again.
   void recycle(Stag stag);
-  // Replaces the region of an STag in one step. `moves`: the translation changes, and posted work that names the STag
-  // fails. A find() in progress may still return the old region. False, without effect, if no region has this STag,
-  // windows are bound to the region, or base + length wraps.
+  // Replaces the region of an STag in one step. `moves`: the address range or the tagged offset of the region changes,
+  // so posted work that names the STag fails. A find() in progress may still return the old region. False, without
+  // effect, if no region has this STag, windows are bound to the region, or base + length wraps.
   bool replace(Stag stag, const Region& region, bool moves);
 
   // The number of the slot that an STag belongs to, whether or not the STag exists. The number never changes, and
-  // computing it takes longer than the rest of a look-up, so KnownSlot keeps it.
+  // computing it takes longer than the rest of a look-up, so class KnownSlot keeps it for the STag that was used last.
   std::uint32_t slot_number(Stag stag) const { return gather(static_cast<std::uint32_t>(stag) >> 8); }
 
   // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`. `stream` identifies the
@@ -195,14 +198,14 @@ class StagTable {
   std::optional<Stag> add_window(const void* domain, WindowType type);
   // Removes a window, bound or not; the key of `stag` does not matter.
   void remove_window(Stag stag);
-  // An STag with a new key for the next bind of a window of type 1. A peer that knows the last key cannot compute the
-  // new one.
+  // Returns the STag of the window with a new key, for the next bind of a window of type 1. A peer that knows the last
+  // key cannot compute the new one.
   Stag next_key(Stag window);
   // Called for work requests of a stream; invalidate() also for the peer's Send with Invalidate. When one of the two
   // has succeeded, no access through an earlier binding of the window is in progress.
   WindowError bind(const Binding& binding, const void* domain, const void* stream);
   WindowError invalidate(Stag stag, const void* domain, const void* stream);
-  // Ends all bindings of type 2 of a stream that ends.
+  // Ends all bindings of windows of type 2 that this stream has made. To be called when the stream ends.
   void release_stream(const void* domain, const void* stream);
   // Take the table's lock before a fork, and release it afterwards in parent and child.
   void lock_for_fork() UIW_ACQUIRE(mutex_) { mutex_.lock(); }
@@ -220,7 +223,7 @@ class StagTable {
   static constexpr std::uint64_t kSecond = std::uint64_t{1} << 34;  // Slot::regions[1] is in use, not [0]
   static constexpr unsigned kRegistrationShift = 35;
   static constexpr std::uint32_t kMaxRegistration = (std::uint32_t{1} << (64 - kRegistrationShift)) - 1;
-  static constexpr std::uint64_t kName = (std::uint64_t{1} << 34) - 1;  // STag, kValid and kWindow
+  static constexpr std::uint64_t kName = (std::uint64_t{1} << 34) - 1;  // the bits of STag, kValid and kWindow
 
   enum class Use : std::uint8_t { none, region, window1, window2 };
   struct Slot {
@@ -238,7 +241,8 @@ class StagTable {
     Region& region() { return regions[(word.load(std::memory_order_relaxed) & kSecond) != 0 ? 1 : 0]; }
   };
 
-  // What the word of a slot has in the bits of kName while the slot has a valid region, or bound window, of this STag.
+  // The value that the word of a slot has in the bits of kName while the slot has a valid region with this STag
+  // (name_of_region()) or a bound window with this STag (name_of_window()).
   static constexpr std::uint64_t name_of_region(Stag stag) { return kValid | static_cast<std::uint32_t>(stag); }
   static constexpr std::uint64_t name_of_window(Stag stag) { return kWindow | name_of_region(stag); }
   static constexpr std::uint32_t registration_in(std::uint64_t word) {
@@ -283,7 +287,7 @@ class KnownSlot {
 
  private:
   Stag stag_{0};
-  std::uint32_t slot_ = ~std::uint32_t{0};  // STag 0 does not exist: a number beyond the table
+  std::uint32_t slot_ = ~std::uint32_t{0};  // beyond the table, since no region or window has STag 0
 };
 
 // Accesses registered memory for a stream, or for a thread that posts work requests, in one protection domain. This is
@@ -297,7 +301,8 @@ class Accessor {
   // An accessor for memory of another domain, such as that of a shared receive queue.
   Accessor of(const void* domain) const { return {*table_, domain, stream_}; }
 
-  // As the functions of StagTable with these names. `known` belongs to the caller.
+  // Each of these calls the function of StagTable with the same name, for the domain and the stream of this object.
+  // `known` belongs to the caller.
   Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
     return table_->hold(stag, domain_, offset, length, rights, stream_);
   }

@@ -102,7 +102,8 @@ int abi_control(std::uint64_t object, int fd, void* argument) {
   return kind_of(object) == UIW_OBJECT_UVERBS ? control_uverbs(fd, argument) : -ENOTTY;
 }
 
-// The open file of a uverbs node that the descriptor refers to, for contexts that share one (device_file.h).
+// Returns the open file of a uverbs node that the descriptor refers to, or kNoDeviceFile. Contexts of the same open
+// file can share objects (device_file.h).
 provider::DeviceFile device_file(int fd) {
   const std::uint64_t object = g_host.load()->lookup(fd);
   return kind_of(object) == UIW_OBJECT_UVERBS ? object : provider::kNoDeviceFile;

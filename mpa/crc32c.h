@@ -27,7 +27,7 @@ class Crc32c {
   std::uint32_t state_ = std::numeric_limits<std::uint32_t>::max();
 };
 
-// The CRC field of an FPDU.
+// Write and read the CRC field of an FPDU, which is 4 octets long.
 inline void store_crc(std::byte* to, std::uint32_t crc) {
   for (int i = 0; i < 4; ++i) to[i] = static_cast<std::byte>(crc >> (8 * i));
 }

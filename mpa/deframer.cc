@@ -21,7 +21,8 @@ bool crc_matches(const std::byte* fpdu, std::size_t size) {
 }
 
 // The outcome after the sink was given `piece` octets and has not returned go_on; `before` octets were consumed before.
-// If the sink pauses, these octets are not consumed, since they will be given to it again; if it stops, they are.
+// If the sink pauses, the `piece` octets do not count as consumed, since the caller passes them in again; if the sink
+// stops, they do.
 Deframer::Outcome halted(UlpduSink::Verdict verdict, std::size_t before, std::size_t piece) {
   if (verdict == UlpduSink::Verdict::pause) return {Deframer::Result::paused, before};
   return {Deframer::Result::stopped, before + piece};

@@ -26,7 +26,7 @@ class UlpduSink {
  public:
   enum class Verdict {
     go_on,
-    pause,  // the sink did not take the octets (no receive is posted); give it the same ones again later
+    pause,  // the sink did not take the octets, since no receive is posted; the sink gets the same octets again later
     stop,   // the stream is over: the sink found an error or received a Terminate
   };
   // Takes a part of a ULPDU of `total` octets, starting at `offset` in the ULPDU. The parts come in order and without
@@ -116,7 +116,7 @@ class Deframer {
   std::size_t ulpdu_done_ = 0;
   std::size_t trailer_left_ = 0;
 
-  // With CRC or markers: an FPDU that has arrived in part, or at whose end the sink has paused.
+  // With CRC or markers: an FPDU that has arrived in part, or a whole FPDU that the sink has not taken yet (`pause`).
   std::unique_ptr<std::byte[]> kept_;
   std::size_t kept_size_ = 0;   // octets that have arrived
   std::size_t kept_total_ = 0;  // octets of the whole FPDU; 0 until its length field is known

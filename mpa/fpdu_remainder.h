@@ -47,7 +47,7 @@ class FpduRemainder {
  private:
   static constexpr std::size_t kMostKept = 4096;  // clear() keeps no more memory than this
 
-  std::unique_ptr<std::byte[]> memory_;  // larger than kMostKept: an FpduBuffer
+  std::unique_ptr<std::byte[]> memory_;  // capacity_ octets; an FpduBuffer if these are more than kMostKept
   std::size_t size_ = 0, at_ = 0, capacity_ = 0;
 };
 

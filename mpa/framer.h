@@ -94,8 +94,8 @@ class Framer {
   void start(bool crc, bool markers = false) { crc_ = crc, markers_ = markers; }
   // Whether all payload is copied to the batch.
   bool copies() const { return crc_ || markers_; }
-  // To be called when TCP has accepted the first `octets` octets of a batch. The next batch begins behind them, with
-  // the rest of an FPDU or with the next FPDU; the positions of its markers depend on this.
+  // To be called when TCP has accepted the first `octets` octets of a batch. The next batch begins with the octet after
+  // these, in the middle of an FPDU or at its start. Where the markers of the next batch stand depends on its position.
   void sent(std::size_t octets) {
     if (markers_) position_ = (position_ + octets) % kMarkerSpacing;
   }

@@ -8,7 +8,7 @@
 // operation on; only its remainder modulo kMarkerSpacing matters. FPDUs begin at multiples of four, so no marker
 // divides a field of MPA.
 //
-// No I/O; no errors but that of remove_markers(). Thread-safe if no other thread uses the memory that is passed.
+// No I/O. Only remove_markers() can fail. Thread-safe if no other thread uses the memory that is passed.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace uiw::mpa {
 constexpr std::size_t kMarkerSpacing = 512;
 constexpr std::size_t kMarkerSize = 4;
 
-// The offset of ULPDU_Length in an FPDU at `position`: behind a marker if the FPDU begins with one, else 0.
+// The offset of ULPDU_Length in an FPDU at `position`: kMarkerSize if the FPDU begins with a marker, else 0.
 constexpr std::size_t length_offset(std::size_t position) { return position % kMarkerSpacing == 0 ? kMarkerSize : 0; }
 
 // Octets on the wire of an FPDU at `position` that has `size` octets without markers.
@@ -31,8 +31,8 @@ constexpr std::size_t marked_size(std::size_t position, std::size_t size) {
   constexpr std::size_t kBetween = kMarkerSpacing - kMarkerSize;
   return size + ((size - before - 1) / kBetween + 1) * kMarkerSize;
 }
-// FPDUPTR has 16 bits, which is enough for FPDUs that are sent. If a received FPDU is longer, only these bits are
-// compared.
+// FPDUPTR, a marker's distance from ULPDU_Length, has 16 bits. This is enough for each FPDU that uiw sends. If a
+// received FPDU is longer, only the low 16 bits of the distance are compared.
 static_assert(marked_size(0, fpdu_size(kMaxMulpdu)) <= 0x10000);
 
 // The largest ULPDU whose FPDU fits the effective maximum segment size wherever the markers stand in the FPDU (RFC 5044

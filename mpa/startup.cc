@@ -29,12 +29,14 @@ std::vector<std::byte> frame(StartupHeader header, const EnhancedHeader* enhance
 bool offers_read_as_rtr(const Proposal& own) { return own.read_as_rtr && own.ord > 0; }
 
 // What is known of the peer's kind after start-up. An RDMA Write or Read as ready-to-receive message can say that its
-// sender is uiw (rdmap::kHello). An empty FPDU cannot, so with that, and without such a message, the peer is `other`.
+// sender is uiw (rdmap::kHello), so the kind is not known yet. An empty FPDU cannot say this. So if the
+// ready-to-receive message is an empty FPDU, or if there is none, the peer counts as `other`.
 PeerKind peer_after(ReadyToReceive rtr) {
   return rtr == ReadyToReceive::write || rtr == ReadyToReceive::read ? PeerKind::not_known : PeerKind::other;
 }
 
-// Splits private data into the enhanced header, where there is one, and the consumer's part.
+// Splits private data into the enhanced header, if there is one, and the rest, which becomes `said.private_data`. False
+// if the length of the private data is wrong, or the enhanced header is cut short.
 bool split(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced) {
   if (pd.size() != header.pd_length) return false;
   if (header.enhanced && header.revision >= 2) {  // in revision 1 the flag is reserved, hence ignored

@@ -23,7 +23,7 @@ struct Proposal {
   unsigned revision = 2;
   unsigned ird = 0;
   unsigned ord = 0;
-  std::vector<std::byte> private_data;  // behind the enhanced header: the program's, and what uiw itself adds
+  std::vector<std::byte> private_data;  // without the enhanced header: the program's octets and those that uiw adds
   bool markers = false;                 // this side wants markers in what it receives (RFC 5044 section 4.3)
   // Whether this side can send and answer an RDMA Read as ready-to-receive message, as far as its ORD and IRD allow.
   bool read_as_rtr = true;

@@ -44,8 +44,9 @@ struct ConnectionRules {
   // How many RDMA Reads and atomic operations this end (ORD) and the peer (IRD) may have outstanding, as reported to
   // the program. The program may lower ORD.
   std::uint32_t ord = 0, ird = 0;
-  // What start-up has negotiated for ORD and IRD, up to a limit: at least `ord` and `ird`, and possibly more, for the
-  // requests that uiw adds itself (probes, which are RDMA Reads of no octets). SharedReads has room for so many.
+  // What start-up has negotiated for ORD (`requests_out`) and IRD (`requests_in`), up to a limit. These are at least
+  // `ord` and `ird`, and may be greater, since uiw adds requests itself (probes, which are RDMA Reads of no octets).
+  // The queues of SharedReads have room for these numbers of requests.
   std::uint32_t requests_out = 0, requests_in = 0;
   // `remote` has an effect only if the peer accepts RDMA Reads, since their answers show what the peer has placed; see
   // remote(). Otherwise Sends and Writes complete as with `local`.
@@ -65,7 +66,8 @@ struct ConnectionRules {
   // of this error, as on InfiniBand.
   bool terminates_local_errors() const { return !manual; }
   // Whether an operation that the program has denied to the peer (ibv_modify_qp) is reported as an unexpected opcode.
-  // Otherwise it is reported like an STag without the right. InfiniBand calls such an operation an invalid request.
+  // It then completes at the peer as an invalid request, as on InfiniBand. Otherwise it is reported like an access with
+  // an STag that lacks the right.
   bool denied_are_unexpected() const { return manual; }
 };
 

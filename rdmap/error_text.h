@@ -15,7 +15,7 @@ struct TerminateText {
 };
 TerminateText text_of(const Terminate& terminate);
 
-// Why a work request completes with this status.
+// A text that says why a work request completes with this status.
 const char* text_of(Status status);
 
 }  // namespace uiw::rdmap

@@ -10,8 +10,8 @@ namespace uiw::rdmap {
 
 namespace {
 
-// The number of blocks in the table, a power of two. It is at least one more than `depth` entries fill, since the first
-// entry in use may be in the middle of a block.
+// The number of blocks that the table has room for, a power of two. It is at least one more than the number of blocks
+// that `depth` entries fill, since the first entry in use may be in the middle of a block.
 std::uint64_t table_size(std::uint32_t depth) {
   return std::bit_ceil((depth + QueueMemory::kEntries - 1) / QueueMemory::kEntries + 1);
 }
@@ -49,7 +49,8 @@ bool QueueMemory::provide_block(std::uint64_t block, std::uint64_t popped) {
     table_.reset(new (std::nothrow) std::byte*[mask_ + 1]());
     if (table_ == nullptr) return false;
   }
-  // Blocks whose entries are all popped go to the free list. The table has a slot for each block in use.
+  // Blocks whose entries are all popped go to the free list. The table has room for all other blocks, so after this
+  // loop each of them has a slot for itself.
   for (; newest_ != kNone && oldest_ < popped && oldest_ <= newest_; ++oldest_) {
     std::byte*& slot = table_[oldest_ & mask_];
     if (slot != nullptr) push_free(slot);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory for the entries of a queue whose entry numbers only grow. The memory comes in blocks of a few entries. A block
-// is allocated when the queue first becomes that long, and is used again after its entries have been popped. So a deep
-// queue that is short most of the time takes little memory, and this memory stays in cache.
+// whose entries have all been popped is used again for later entries, and a new block is allocated only if there is no
+// such block. So a deep queue that is short most of the time takes little memory, and this memory stays in cache.
 //
 // Threads: one pusher calls provide() before it fills in an entry. of() may be called by the thread that owns the entry
 // at that moment, the pusher or the one taker. The queue synchronizes the two with release and acquire: the pusher

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // RDMAP headers: control octet (RFC 5040 section 4.1), RDMA Read Request (4.4), Terminate (4.8), and the headers of RFC
 // 7306: Atomic Request (5.2.1), Atomic Response (5.2.2), Immediate Data (6.2). Encoding and decoding stand side by
-// side. Encoders need room for all that they write. Decoders return nothing if the header is cut short; octets behind
+// side. Encoders need room for all that they write. Decoders return no value if the header is cut short; octets after
 // the header are ignored.
 #pragma once
 
@@ -81,9 +81,9 @@ constexpr Stag kRnrReport{kOwnStags};
 // kProgressReport: a message follows that may be the reply to the peer's work, a receive has been posted after an RNR
 // report, or this end leaves an rdma_cm connection.
 constexpr Stag kProgressReport{kOwnStags + 1};
-// Asks the peer to send a progress report before each of its messages that uses a receive, if it has placed more since
-// it last said so. An end that completes Sends and Writes once they are placed (Completion::remote) needs such reports,
-// since a message of the peer may be the reply to such work.
+// Asks the peer to send a progress report before each of its messages that uses a receive, if the peer has placed more
+// than it has confirmed so far. An end that completes Sends and Writes once they are placed (Completion::remote) needs
+// such a report: the message may be the reply to a Send or Write, which has to complete before the reply does.
 constexpr Stag kReportsWanted{kOwnStags + 2};
 
 // The STag of a hello, a message by which an end tells its peer that it is uiw; the offset is kHelloOffset. The hello
@@ -254,7 +254,8 @@ inline std::optional<Immediate> decode_immediate(Octets from) {
   return immediate;
 }
 
-// Converts the four octets of a Send with immediate (Opcode::send_immediate) to `ulp_word` of its header, and back.
+// Converts the four octets of a Send with immediate (Opcode::send_immediate) to `ulp_word` of its DDP header
+// (ddp::UntaggedHeader), and back.
 inline std::uint32_t word_of(const Immediate& immediate) { return load_be<std::uint32_t>(immediate.data()); }
 inline Immediate immediate_of_word(std::uint32_t word) {
   Immediate immediate{};
@@ -326,13 +327,13 @@ inline std::size_t encode(const Terminate& terminate, std::byte* to) {
 }
 
 // Recognizes a Terminate of the kernel's siw (Linux 6.18) on a little-endian machine. siw swaps Layer and EType, and
-// sends M, D and R in the low bits of their octet, M in the lowest. A Terminate is certainly of this form if M and D
-// are set there and no other bit behind the error code, except perhaps R. A Terminate of siw without M and D cannot be
-// recognized. The DDP segment length from siw counts the payload alone, and siw may set R without sending the header of
-// the Read Request.
+// sends M, D and R in the low bits of their octet, M in the lowest. The function returns true if M and D are set in
+// these low bits and all other bits after the error code, except R, are 0. A sender that follows RFC 5040 never sends
+// such a word, since these low bits are reserved. A Terminate of siw without M and D cannot be recognized. The DDP
+// segment length from siw counts the payload alone, and siw may set R without sending the header of the Read Request.
 constexpr bool is_terminate_of_siw(std::uint32_t word) { return (word & 0xFBFFU) == 0x0300U; }
 
-// Returns nothing if the Terminate is cut short.
+// Returns no value if the Terminate is cut short.
 inline std::optional<Terminate> decode_terminate(Octets from) {
   if (from.size() < kTerminateControlSize) return std::nullopt;
   const auto word = load_be<std::uint32_t>(from.data());

@@ -21,8 +21,8 @@ namespace uiw::rdmap {
 // long as the sender and the receiver.
 struct SharedReads {
   // There is room for one request more than was negotiated: if the ready-to-receive message is a Read (RFC 6581 section
-  // 9), a peer may have agreed on no other Reads, or may not count that message as one. A request stays in `inbound`
-  // until TCP has accepted its response, so `inbound` has room for a batch of responses as well.
+  // 9), a peer may have agreed on no other Reads, or may not count the ready-to-receive message as a Read. A request
+  // stays in `inbound` until TCP has accepted its response, so `inbound` has room for a batch of responses as well.
   static constexpr std::uint32_t kMaxResponsesInBatch = 64;
   static constexpr std::uint32_t kMostProbes = 4;  // RDMA Reads of no octets outstanding at a time; a power of two
   SharedReads(std::uint32_t ord, std::uint32_t ird)
@@ -41,8 +41,8 @@ struct SharedReads {
     const Sge* sges;
     std::uint16_t sge_count;
     bool atomic;
-    // Whether uiw sends this request on its own account, as a probe or as ready-to-receive message. Such a request is
-    // no posted work and has no sink.
+    // Whether uiw has added this request itself, as a probe or as ready-to-receive message. Such a request is no posted
+    // work and has no sink.
     bool is_own() const { return sequence >= kProbe; }
     // The Request Identifier of an Atomic Request.
     std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }
@@ -54,7 +54,7 @@ struct SharedReads {
   };
   struct Inbound {
     std::variant<ReadRequest, AtomicInbound> request;
-    Progress progress;  // what this end had placed of the peer's work when the request came; the answer confirms that
+    Progress progress;  // the peer's work that this end had placed when the request came; the answer confirms it
   };
   // True for an RDMA Read of no octets. Its answer confirms that the peer's work before it is placed, and should be
   // sent soon.
@@ -65,16 +65,16 @@ struct SharedReads {
   // Whether there is an inbound request that the sender has not begun to answer. To be called by the receiver, or while
   // the receiver's lock is held.
   bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
-  // Called by the sender before it gives responses to the socket: inbound requests below this number are being
-  // answered. As soon as the socket has the last octet of a response, the peer may send another request, so the
-  // answered one must not count against `inbound_limit` any more.
+  // Called by the sender before it gives responses to the socket: the responses to the inbound requests with numbers
+  // below `below` may be sent from now on, so these requests do not count against `inbound_limit` any more. As soon as
+  // the socket has the last octet of a response, the peer may send another request.
   void note_answering(std::uint64_t below) {
     if (answering.load(std::memory_order_relaxed) < below) answering.store(below, std::memory_order_release);
   }
   SpscRing<Outstanding> outstanding;
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;        // how many may be unanswered at a time (IRD, RFC 5040 section 6.1)
-  std::atomic<std::uint64_t> answering{0};  // inbound requests below this number are being answered
+  std::atomic<std::uint64_t> answering{0};  // inbound requests below this number are answered or being answered
   // How much of the peer's work this end has placed. Stored before the program is told of that work.
   std::atomic<std::uint64_t> progress{encode(Progress{})};
   // The kind of the peer, as far as it is known. Changes with both locks of the stream held; any thread may read it.
@@ -98,12 +98,14 @@ class ReadQueue {
   std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
   std::uint32_t ord() const { return ord_; }
   std::uint32_t agreed() const { return ring_->capacity() - 1; }  // the negotiated number of requests, probes included
-  // Not counting probes and the ready-to-receive message, which are not posted work.
+  // How many posted Reads and atomic operations wait for their answers. Probes and the ready-to-receive message, which
+  // are not posted work, do not count.
   std::uint32_t outstanding() const { return outstanding_; }
 
-  // has_room(): whether there is room for one more Read or atomic operation. has_room_for_probe(): whether there is
-  // room for one more probe. `probes`: how many probes are outstanding.
-  [[gnu::noinline]] bool has_room(std::uint32_t probes) const;  // not inlined, as most work is no Read
+  // has_room(): whether there is room for one more Read or atomic operation. It is not inlined, since most work is of
+  // another kind and does not need it. has_room_for_probe(): whether there is room for one more probe. `probes`: how
+  // many probes are outstanding.
+  [[gnu::noinline]] bool has_room(std::uint32_t probes) const;
   bool has_room_for_probe(std::uint32_t probes) const;
 
   // To be called before the message of a Read or an atomic operation is built. The response may arrive as soon as the

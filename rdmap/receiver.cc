@@ -53,7 +53,7 @@ void Receiver::learn(mpa::PeerKind peer) {
 }
 
 // Handles an RDMA Write of no octets to one of uiw's own STags (rdmap_format.h). False if the peer is not uiw; then the
-// message is an ordinary Write. If this end does not know the STag, the message has no effect.
+// message is an ordinary Write. A message of uiw with an STag that this end does not know has no effect.
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (!peer_is_uiw()) return false;
@@ -99,8 +99,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     } else if (!header.last) {
       return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     } else if (is_own(header.stag) && take_own(header)) {
-      segment_.last = false;  // not counted as a Write: Immediate Data may follow the Write before it
-      write_ = before;
+      segment_.last = false;  // so end_segment() does not count this message as a Write of the program
+      write_ = before;        // Immediate Data that follows belongs to the Write before this message
     } else if (!heard_ && rules_->rtr_to_come() == mpa::ReadyToReceive::write) {
       segment_.last = false;
     }
@@ -113,15 +113,15 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     // STag and offset of a message of no octets are not checked (RFC 5041 section 5.2).
     const bool has_place = size > 0 || !header.last || read.received > 0;
     if (has_place && read.sink_stag != header.stag) return fail(ulpdu, total, ddp::TaggedError::invalid_stag);
-    // The kernel's siw puts octets into some answers to Reads of no octets. If uiw has sent such a Read on its own
-    // account (is_own()), the octets are dropped, so the answer may have any length.
+    // The kernel's siw puts octets into some answers to Reads of no octets. If uiw has added the Read itself
+    // (is_own()), the octets are dropped, so the answer may have any length.
     const bool fits =
         read.is_own() || (size <= read.size - read.received && header.last == (size == read.size - read.received));
     const bool in_place = !has_place || header.offset == read.sink_offset + read.received;
     if (!in_place || !fits || (size == 0 && !header.last)) {
       return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
-    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // the peer's RNR report is out of date
+    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // an answer makes an RNR report out of date
     if (read.received == 0) read_at_ = {};
     segment_.sges = {read.sges, read.sge_count};
     segment_.sge_domain = memory_.domain();
@@ -335,14 +335,15 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   return Verdict::go_on;
 }
 
-// The program's memory cannot be used: it is unmapped, is no longer registered, is registered as something else, or the
-// program had no right to name it. Returns false.
+// Reports that the program's memory cannot be used: it is unmapped or no longer registered, its STag names other memory
+// now, or it was never registered for this use. Always returns false.
 bool Receiver::memory_error() {
   if (segment_.target == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
     fail({}, 0, kLocalCatastrophic);
   } else {
-    // A Terminate about a message of the peer has that message's header, and so tells which one failed.
+    // A Terminate about a message of the peer has the header of that message, so that the peer knows which message has
+    // failed.
     fail(segment_.header, segment_.total, kCatastrophicStream);
   }
   abandon(Status::local_protection);
@@ -370,7 +371,7 @@ bool Receiver::place(Octets payload) {
 }
 
 // The scatter/gather element is looked up at each call, since the region may be deregistered between two parts of a
-// segment. If it was, this returns no memory, and place() reports the error.
+// segment. If the region is deregistered, this returns no memory, and place() reports the error.
 MutableOctets Receiver::destination(std::size_t most) {
   if (segment_.target != Target::send && segment_.target != Target::read_response) return {};
   const ScatterPosition& at = position();

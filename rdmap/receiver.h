@@ -86,9 +86,9 @@ class Receiver final : public mpa::UlpduSink {
   void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
-  // Returns memory only for Sends and responses, whose memory the program does not look at before their completion
-  // (ibv_query_qp_data_in_order() says so). An RDMA Write has to be placed in ascending order (base/guarded_copy.h),
-  // which no system call promises.
+  // Returns memory only for Sends and responses, which the caller may fill by a system call: the program does not look
+  // at this memory before the completion, as ibv_query_qp_data_in_order() says. An RDMA Write has to be placed in
+  // ascending order (base/guarded_copy.h), and no system call promises an order.
   MutableOctets destination(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 
@@ -96,14 +96,15 @@ class Receiver final : public mpa::UlpduSink {
   // shows it.
   void learn(mpa::PeerKind peer);
 
-  // Whether any message has arrived, at least in part; also one without octets.
+  // Whether any message has arrived, at least in part. A message without octets counts, too.
   bool heard() const { return heard_; }
 
   // After Verdict::stop: the Terminate that is to be sent, or the one that has arrived.
   const std::optional<Terminate>& error() const { return error_; }
   const std::optional<Terminate>& peer_terminate() const { return peer_terminate_; }
 
-  // With error(): the entry of our Read or atomic operation whose sink memory could not be used.
+  // If error() is about the sink memory of our own Read or atomic operation, which could not be used: the send queue
+  // entry of this operation. Otherwise no value.
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
   // Whether a Send has arrived in part.
@@ -117,8 +118,8 @@ class Receiver final : public mpa::UlpduSink {
 
   // Ends receiving, since the stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
-  // As abandon(), but the message in progress counts as never begun: its receive, if any, is returned and does not
-  // complete.
+  // Ends receiving like abandon(), but the message in progress counts as never begun: its receive, if any, is returned
+  // and does not complete.
   std::optional<ReceiveBuffer> forget_message();
 
  private:
@@ -188,12 +189,14 @@ class Receiver final : public mpa::UlpduSink {
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};
   const ConnectionRules* rules_ = nullptr;
-  bool learns_ = false;  // the peer's first message shows whether the peer is uiw
+  bool learns_ = false;  // it is not known yet whether the peer is uiw; its first message shows it
   bool heard_ = false;
   bool rtr_read_ = false;  // the first message was a Read as ready-to-receive message
   std::atomic<bool> peer_waits_{false};
   Segment segment_;
-  ScatterPosition read_at_;  // in the sink of our oldest Read; a Send may arrive between two segments of the response
+  // The position in the sink of our oldest Read. It is not the position in message_, since a Send may arrive between
+  // two segments of the response.
+  ScatterPosition read_at_;
   Message message_;
   Write write_;
   std::uint32_t writes_ = 0;  // Writes that are complete, modulo 2^32

@@ -15,8 +15,9 @@ namespace uiw::rdmap {
 
 // The most memory segments in one FPDU. If a message has more of them, it continues in the next FPDU.
 constexpr std::size_t kMaxPieces = 64;
-// gather() returns this if a part of the memory may not be read, or no longer (find() of rdmap/work.h). A std::optional
-// would be slower: it is returned in memory, and the processor stalls when two small stores are loaded as one word.
+// gather() returns this if a part of the memory may not be read: it was not registered for this use when the work was
+// posted, or it was deregistered later. A std::optional would be slower: it is returned in memory, and the processor
+// stalls when two small stores are loaded as one word.
 constexpr std::size_t kUnavailable = ~std::size_t{0};
 
 namespace detail {
@@ -47,8 +48,8 @@ struct ScatterPosition {
   std::uint32_t offset = 0;
 };
 
-// Copies `octets` into the elements from position `at` on, and moves `at` behind them. False if the memory may not be
-// written to or is not accessible, or if the elements have no room left.
+// Copies `octets` into the elements from position `at` on, and moves `at` to the end of the copied octets. False if the
+// memory may not be written to or is not accessible, or if the elements have no room left.
 bool scatter(const ddp::Accessor& memory, std::span<const Sge> sges, ScatterPosition& at, Octets octets);
 
 }  // namespace uiw::rdmap

@@ -56,7 +56,7 @@ struct Sge {
   std::uint64_t offset;        // tagged offset of the first octet
   ddp::Registered registered;  // Registration::none: the memory may not be used for this work, which fails
 };
-static_assert(std::is_trivially_default_constructible_v<Sge>);  // queues are not written to before they are used
+static_assert(std::is_trivially_default_constructible_v<Sge>);  // so the queues need not construct elements
 
 // Looks up the memory of the octets [from, from + size) of the element.
 inline ddp::Access find(const ddp::Accessor& memory, const Sge& sge, std::uint64_t from, std::uint64_t size,
@@ -107,7 +107,7 @@ struct ReceiveWork {
 };
 
 // A ring of send work, addressed by sequence numbers that only grow. The entries [head, tail) are in use. The one
-// poster may fill in entries behind the tail without a lock, after has_room() has returned true for each.
+// poster may fill in entries from the tail on without a lock, after has_room() has returned true for each.
 class SendQueue {
  public:
   SendQueue(std::uint32_t depth, std::uint32_t max_sges, std::uint32_t max_inline);
@@ -162,7 +162,7 @@ class SendQueue {
   std::size_t room_;  // octets of an entry's elements, or of its inline data
   std::atomic<std::uint64_t> head_{0};
   std::uint64_t tail_ = 0;
-  QueueMemory entries_;  // in a block: first all SendWork, then the rooms of all of them
+  QueueMemory entries_;  // in a block: first all SendWork, then the elements or inline data of each
   QueueMemory operands_;
 };
 
@@ -193,7 +193,8 @@ class ReceiveQueue {
   ReceiveWork& slot() { return work(tail_.load(std::memory_order_relaxed)); }
   Sge* slot_sges() { return sge_room(tail_.load(std::memory_order_relaxed)); }
   // push() and empty() are sequentially consistent: after push() the poster may check whether the taker has stopped for
-  // lack of a receive, and a taker that has just stopped may call empty() again. At least one of them sees the other.
+  // lack of a receive, and a taker that has just stopped may call empty() again. At least one of the two sees what the
+  // other has done.
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
   // For the taker.

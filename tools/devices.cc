@@ -101,7 +101,7 @@ int print_sysfs(const std::string& device) {
   const UiwKernelAbi* const library = uiw_kernel_abi_v8(&host);
   const char* root = library->root(1);
   if (root == nullptr) return 1;
-  // Updates the counters in the files, for a program that reads the directory without the interposer.
+  // To open this folder updates the counters in the files, for a program that reads them without the interposer.
   std::uint64_t object = 0;
   library->open(("class/infiniband/" + device + "/ports").c_str(), O_RDONLY | O_DIRECTORY, &object);
   std::printf("%s\n", root);

@@ -9,8 +9,9 @@
 
 namespace uiw::tools {
 
-// The path of the libuiw.so.1 that this process has loaded: the name under which it was loaded, in a directory with
-// links resolved. And the directory of the file to which that name leads.
+// own_library() returns the path of the libuiw.so.1 that this process has loaded. Links in the directory are resolved;
+// the file name is the one under which the library was loaded, also if that is a link. library_directory() returns the
+// directory of the library's file, with all links resolved.
 std::string own_library();
 std::string library_directory();
 
@@ -27,7 +28,7 @@ std::vector<std::string> plugin_places(unsigned pabi);
 
 // The full path of a program that belongs to uiw, "uiw-selftest" for example; empty if it is missing.
 std::string helper_program(const std::string& name);
-// The same for a file of uiw that is not executed itself, "bench/bench.py" for example.
+// The full path of a file of uiw that is not executed itself, "bench/bench.py" for example; empty if it is missing.
 std::string data_file(const std::string& name);
 
 // The full path of a program, found as a shell finds it: through PATH if `name` has no slash. `error` becomes 0,

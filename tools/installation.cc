@@ -63,7 +63,8 @@ std::optional<Problem> version_problem(const std::string& path) {
                  kInstallAgain};
 }
 
-// The older of two installations, which is to be removed. `version` is that of `other`.
+// Returns the path of the older of two installations; the advice is to remove that one. `version` is the version of
+// `other`.
 std::string older_of(const std::string& other, const std::string& version, const std::string& own) {
   return strverscmp(version.c_str(), kVersion) < 0 ? other : own;
 }
@@ -89,8 +90,9 @@ std::vector<std::string> drivers_in(const std::string& file) {
   return names;
 }
 
-// The plugin that libibverbs looks for on behalf of a driver ("/x/libuiw"): the one for this private ABI or, if `abi`
-// is 0, the first that exists. The result need not exist.
+// Returns the path at which libibverbs looks for the plugin of a driver ("/x/libuiw"), for the private ABI `abi`. If
+// `abi` is 0, returns the first path at which a plugin exists, of those for the ABIs that uiw knows. There may be no
+// file at the path.
 std::string plugin_of_driver(const std::string& driver, unsigned abi) {
   const std::string stem = driver.front() == '/' ? driver : std::string(UIW_STOCK_PROVIDER_DIR) + "/lib" + driver;
   std::vector<int> abis(std::begin(kernel_abi::kPluginAbis), std::end(kernel_abi::kPluginAbis));
@@ -176,7 +178,7 @@ std::optional<Problem> driver_problem(const std::vector<std::string>& files, uns
   for (const std::string& file : files) {
     for (const std::string& driver : drivers_in(file)) {
       const std::string plugin = plugin_of_driver(driver, abi);
-      if (is_own_plugin(plugin)) continue;  // plugin_problem() reports it
+      if (is_own_plugin(plugin)) continue;  // plugin_problem() checks the plugin of this uiw
       const std::string named = file + " names " + plugin;
       const std::string remove = "remove " + file + ", or install again the uiw that it belongs to";
       if (!exists(plugin)) return Problem{named + ", which does not exist", remove};

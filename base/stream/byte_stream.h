@@ -72,7 +72,7 @@ class ByteStream {
   // Ends the sending direction: the peer receives what was sent before, and then the end. Receiving goes on.
   virtual void shutdown_send() = 0;
 
-  // What TCP does not report is zero; if the socket is closed, TCP reports nothing.
+  // Counters that TCP does not report are zero; once the socket is closed, TCP reports none.
   virtual StreamTraffic traffic() const = 0;
   // No value if the socket is closed or TCP does not report its state.
   virtual std::optional<PeerSigns> peer_signs() const = 0;

@@ -59,7 +59,8 @@ bool receive_message(const DescriptorChange& change, int socket, MutableOctets o
   Parts parts(octets.data(), octets.size());
   parts.header.msg_controllen = parts.control.size();
   long size = call(SYS_recvmsg, socket, parts.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (size < 0 && errno != EAGAIN) {  // a sandbox may refuse only recvmsg(), which can receive descriptors
+  if (size < 0 && errno != EAGAIN) {
+    // A sandbox may refuse recvmsg(), since it can receive descriptors. recvfrom() then receives the octets alone.
     size = ::syscall(SYS_recvfrom, socket, octets.data(), octets.size(), MSG_DONTWAIT, nullptr, nullptr);
     parts.header.msg_controllen = 0;
   }

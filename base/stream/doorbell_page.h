@@ -31,7 +31,9 @@ class DoorbellPage {
   static constexpr Bell kNoBell = 0;
   static constexpr Bell bell(std::size_t word, std::size_t bit) { return static_cast<Bell>(word * kBits + bit) + 1; }
 
-  // As SealedMemory::create() and SealedMemory::attach(). Null if the memory cannot be created or mapped.
+  // create() makes a page, and sets `fd` to the descriptor of its memory, which the caller owns, or to -1. attach()
+  // maps the page that a peer has created; the caller goes on owning `fd`. Null if the memory cannot be created or
+  // mapped.
   static std::unique_ptr<DoorbellPage> create(int& fd);
   static std::unique_ptr<DoorbellPage> attach(int fd);
 

@@ -43,7 +43,7 @@ SealedMemory SealedMemory::attach(int fd, Size size) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   const bool good = seals >= 0 && (seals & kSeals) == kSeals && ::fstat(fd, &status) == 0 &&
                     status.st_size == static_cast<off_t>(size.size) &&
-                    // The peer may have punched a hole where memory has to be.
+                    // The peer may have punched a hole; this call allocates the memory there again.
                     ::fallocate(fd, 0, 0, static_cast<off_t>(size.allocated)) == 0;
   return {good ? fd : -1, size.size};
 }

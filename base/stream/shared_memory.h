@@ -21,7 +21,7 @@ class SharedMemory {
   // Size of each ring in octets: small enough that the part in use stays in the cache of a processor core, large enough
   // that one end can write while the other end reads.
   static constexpr std::size_t kRing = 256 * 1024;
-  // Offset of the first ring, behind the control blocks. It is the largest page size of the usual systems, so each ring
+  // Offset of the first ring, after the control blocks. It is the largest page size of the usual systems, so each ring
   // begins at a page boundary, and its pages can be freed.
   static constexpr std::size_t kControl = 64 * 1024;
   // The version of the layout, to be raised when the control blocks change. It adds to the size of the memory, and
@@ -32,8 +32,9 @@ class SharedMemory {
   // The number of SharedMemory objects in this process. The child of a fork begins with 0.
   static unsigned count();
 
-  // Memory for two rings, as SealedMemory::create() makes it and SealedMemory::attach() maps it (sealed_memory.h). Null
-  // if the memory cannot be created or mapped.
+  // create() makes memory for two rings, and sets `fd` to its descriptor, which the caller owns, or to -1. attach()
+  // maps memory that a peer has created; the caller goes on owning `fd`. Null if the memory cannot be created or
+  // mapped.
   static std::unique_ptr<SharedMemory> create(int& fd);
   static std::unique_ptr<SharedMemory> attach(int fd);
   ~SharedMemory();

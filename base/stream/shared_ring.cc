@@ -21,8 +21,8 @@ bool is_there(const std::byte* from, std::size_t size) {
 
 }  // namespace
 
-// Reads the position up to which the reader has released octets. False if that position, which the reader has written,
-// is impossible.
+// Reads the position up to which this end may overwrite octets. The reader stores this position and is not trusted, so
+// the position is checked. False if it is impossible.
 bool RingWriter::look() {
   const std::uint64_t read = control_.read.load();
   if (read < read_seen_ || read > written_) return false;

@@ -89,8 +89,8 @@ class RingWriter {
   void close() { publish(RingControl::kClosed); }
   // Whether the reader sleeps and has to be woken now; true only once for each time it sleeps.
   bool peer_sleeps();
-  // is_empty(): whether the reader has released all octets that were written. read_by_peer(): the position up to which
-  // it has released them. Both use what the peer has stored, without a check.
+  // read_by_peer(): the position up to which the reader lets this end overwrite octets. is_empty(): whether this is the
+  // position up to which octets were written. Both use what the peer has stored, without a check.
   bool is_empty() const { return read_by_peer() == written_; }
   std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
   std::uint64_t written() const { return written_; }
@@ -102,10 +102,11 @@ class RingWriter {
   // to read while more are copied.
   static constexpr std::size_t kPart = 16 * 1024;
 
-  // Makes all octets written so far visible to the reader, together with the position of the last note_placed(). If
-  // `placed` completes work that the peer's program has posted, the peer looks for octets once more before it reports
-  // the completion, since its program may not poll any more after that. So `placed` and `written` are stored directly
-  // one after the other, by instructions that do not wait.
+  // Makes all octets written so far visible to the reader, together with the position of the last note_placed(). A peer
+  // that sees a new value of `placed` may complete work that its program has posted, and the program may stop polling
+  // after this completion. So a peer that expects a message looks at `written` once more before it reports the
+  // completion. To let this look find the message, `written` is stored directly after `placed`, by instructions that do
+  // not wait.
   void publish(std::uint64_t closed = 0) {
     published_ = written_;
     placed_ = noted_.load(std::memory_order_acquire);
@@ -117,7 +118,8 @@ class RingWriter {
   }
   bool look();
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
-  // Copies up to kPart octets into the ring, and does not make them visible yet. Returns what write() returns.
+  // Copies up to kPart octets into the ring, and does not make them visible yet. Returns the number of octets that were
+  // copied, or a negative errno as write() does.
   ssize_t put(const std::byte* from, std::size_t size);
   void raise_placed();
 
@@ -159,9 +161,9 @@ class RingReader {
   bool peer_waits();
   // True if the writer will wake this end when it writes or closes; false if look() is to be called again now.
   bool await_octets();
-  // Asks the peer to wake the reader of this end also when the peer has placed more, if that reader sleeps or is about
-  // to (its await_octets() has announced that). The caller calls placed_by_peer() after this, since what was placed
-  // before wakes nobody. Any thread may call this.
+  // If the reader of this end sleeps, or has called await_octets() and is about to sleep: asks the peer to wake the
+  // reader also when the peer has placed more. After this the caller calls placed_by_peer(), since the peer does not
+  // wake the reader for what the peer has placed before. Any thread may call this.
   void await_placement() {
     std::uint32_t sleeps = control_.reader_sleeps.load();
     if (sleeps == RingControl::kForOctets)

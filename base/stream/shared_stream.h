@@ -89,9 +89,9 @@ class SharedStream final : public ByteStream {
   // begin().
   void follow_peer() { reader_.follow_peer(); }
   // The position before which the peer says that it has placed all octets that this end has sent. A hostile peer may
-  // name octets that it has not received, or that were not sent. Once this end has sent FIN on TCP because the
-  // peer could not be woken, what the peer places after that does not count. If the receiver of this end sleeps, the
-  // peer wakes it when it has placed more than this result says. Any thread may call this; only after follow_peer().
+  // name octets that it has not received, or that were not sent. What the peer places after this end has sent FIN on
+  // TCP, because it could not wake the peer, does not count. If the receiver of this end sleeps, the peer wakes the
+  // receiver when it has placed octets beyond the returned position. Any thread may call this, after follow_peer().
   std::uint64_t placed_by_peer() {
     reader_.await_placement();
     return std::min(reader_.placed_by_peer(), placed_at_cut_.load(std::memory_order_relaxed));
@@ -161,7 +161,8 @@ class SharedStream final : public ByteStream {
   std::atomic<Mode> mode_;
   RingWriter writer_;
   std::atomic<std::uint64_t> writes_{0};  // calls of send() that have put octets into the ring
-  // What the peer had placed when ring() could not wake it and has sent FIN on TCP.
+  // The position before which the peer had placed all octets when ring() could not wake the peer and sent FIN on TCP;
+  // kNotCut if ring() has not failed.
   static constexpr std::uint64_t kNotCut = ~std::uint64_t{0};
   std::atomic<std::uint64_t> placed_at_cut_{kNotCut};
   // The writer's position at the last call of give_back_idle_memory(), and at the last call that freed memory.

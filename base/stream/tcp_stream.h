@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The TCP socket below MPA. All calls are non-blocking. A TcpStream owns its descriptor, and its tap if it has one.
-// Threads: one sender and one receiver at a time; the caller provides the locks.
+// The TCP socket below MPA. All calls are non-blocking. A TcpStream owns its descriptor, and its tap if it has one: an
+// observer of the octets (stream_tap.h). Threads: one sender and one receiver at a time; the caller provides the locks.
 #pragma once
 
 #include <sys/socket.h>
@@ -51,7 +51,8 @@ class TcpStream final : public ByteStream {
   ssize_t send_untapped(std::span<iovec> vectors);
   ssize_t receive_untapped(MutableOctets to);
 
-  // An edge-triggered epoll set reports room and octets by itself.
+  // await_room() and await_octets() have nothing to do, since an edge-triggered epoll set reports new room and new
+  // octets of a socket in any case.
   bool await_room() override { return true; }
   ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) override;
   void used() override {}
@@ -60,7 +61,7 @@ class TcpStream final : public ByteStream {
   bool is_shared() const override { return false; }
   std::size_t octets_in_one_send() const override { return 1024 * 1024; }
 
-  // Sends FIN behind the last octet; receiving goes on.
+  // Sends FIN after the last octet; receiving goes on.
   void shutdown_send() override;
   // Sends FIN as shutdown_send() does, and ends receiving, too.
   void shutdown();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads and writes buffers of the program so that a bad pointer gives EFAULT, as from the kernel, unless a sandbox
-// forbids the calls for it (user_memory.cc). Thread-safe.
+// Reads and writes buffers of the program so that a bad pointer gives EFAULT, as from the kernel. If a sandbox forbids
+// the system calls by which pointers are checked, a bad pointer ends the program (user_memory.cc). Thread-safe.
 #pragma once
 
 #include <cstddef>

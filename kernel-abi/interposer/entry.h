@@ -29,10 +29,11 @@ enum { UIW_MOST_POLLED = 64 };  // the most descriptors for which wait_in_poll()
 struct UiwHost {
   // The object of a descriptor of this process, or 0 if it has none.
   uint64_t (*lookup)(int fd);
-  // Associates `fd` with `object`. 0; EMFILE if the number is beyond the table; or ENOMEM.
+  // Associates `fd` with `object`. 0; EMFILE if the number `fd` is too large for the interposer's table of descriptors;
+  // or ENOMEM.
   int (*attach)(int fd, uint64_t object);
-  // Begin and end the protection of a descriptor: while it lasts, the hooked functions of libc cannot close or replace
-  // it. A descriptor for which the table has no room is not protected.
+  // Begin and end the protection of a descriptor: the hooked functions of libc cannot close or replace a protected
+  // descriptor. A descriptor for which the interposer's table has no room is not protected.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
   // Bracket the time in which the calling thread makes or closes unprotected descriptors (base/descriptor.h).

@@ -30,8 +30,8 @@ Side g_changes, g_closings;
 __thread unsigned t_changes __attribute__((tls_model("initial-exec"))) = 0;
 __thread unsigned t_closings __attribute__((tls_model("initial-exec"))) = 0;
 
-// Waits until no change or closing of the other side is open, but no longer than this time. Calls `yield` before and
-// `resume` after each sleep, which is a bare system call, since nanosleep() of libc is a cancellation point.
+// Waits until no change or closing of the side `other` is open, for at most `milliseconds`. Calls `yield` before and
+// `resume` after each sleep. The sleep is a bare system call, since nanosleep() of libc is a cancellation point.
 template <typename Yield, typename Resume>
 void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
   const int saved_errno = errno;

@@ -33,7 +33,7 @@ class FdClosing {
   }
   FdClosing(const FdClosing&) = delete;
   FdClosing& operator=(const FdClosing&) = delete;
-  // Whether the process has a table of descriptors, and is not the child of a vfork.
+  // False if this object does nothing: there is no table of descriptors, or the process is the child of a vfork.
   bool is_active() const { return active_; }
 
  private:

@@ -45,8 +45,9 @@ std::atomic<uint64_t>* make_table() {
   if (memory == MAP_FAILED) return nullptr;
 
   auto* slots = static_cast<std::atomic<uint64_t>*>(memory);
-  // The capacity is stored before the slots, since a thread that sees the slots must see the capacity, too. If two
-  // threads compute different capacities, as the limit has changed, a mapping for less than the stored one is dropped.
+  // The capacity is stored before the slots, since a thread that sees the slots must see the capacity, too. If the
+  // limit changes, two threads may compute different capacities. A mapping with less room than the stored capacity is
+  // dropped.
   unsigned known = 0;
   if (!g_fd_table.capacity.compare_exchange_strong(known, capacity) && known > capacity) {
     munmap(memory, size);

@@ -35,7 +35,7 @@ class FdEntry {
 };
 
 // The entry of a descriptor that the library itself uses and that the program cannot close. The child of a fork starts
-// without such entries, so it can close every descriptor but those that the library protects anew in the child.
+// without such entries, so it can close all descriptors except those that the library protects again in the child.
 constexpr uint64_t kInternalObject = UIW_OBJECT_INTERNAL | (UIW_OBJECT_KIND_MASK + 1);
 
 struct FdTable {

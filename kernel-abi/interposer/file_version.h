@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds out to which version of uiw a file belongs, before it is loaded, so that uiw can say what to do about files of
-// two versions; the loader's message does not.
+// Finds out to which version of uiw a file belongs, before the file is loaded. So if there are files of two versions,
+// uiw can say what to do; the message of the dynamic loader does not say that.
 //
 // Each binary of uiw contains the name of a version node of symbols (kVersionNode): libuiw.so.1 defines the node, the
 // plugins and the command refer to it, and the preload library looks it up.
@@ -17,7 +17,7 @@ namespace uiw::kernel_abi {
 inline constexpr char kVersionMark[] = "UIW_PRIVATE_";
 inline constexpr size_t kLongestVersion = 32;  // with the terminating zero
 
-// Finds kVersionMark with a version behind it in these octets, and copies the version. False if there is none.
+// Finds kVersionMark, directly followed by a version, in these octets, and copies the version. False if there is none.
 inline bool find_version(const char* octets, size_t size, char (&version)[kLongestVersion]) {
   constexpr size_t kMark = sizeof kVersionMark - 1;
   const char* const end = octets + size;
@@ -37,7 +37,8 @@ inline bool find_version(const char* octets, size_t size, char (&version)[kLonge
 inline bool file_version(const char* path, char (&version)[kLongestVersion]) {
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return false;
-  // A mark and its version may lie across two pieces, so the end of each piece is kept for the next.
+  // A kVersionMark and the version after it may begin in one piece of the file and end in the next piece, so the end of
+  // each piece is kept and searched again together with the next piece.
   constexpr size_t kOverlap = sizeof kVersionMark + kLongestVersion;
   char piece[4096];
   size_t kept = 0;

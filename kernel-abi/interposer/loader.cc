@@ -72,9 +72,9 @@ const cpu_set_t* host_processors() { return g_processors_known ? &g_processors :
 constexpr UiwHost kHost = {host_lookup,   host_attach,    host_protect, fd_unprotect,         fd_begin_change,
                            fd_end_change, call_sigaction, call_sigmask, fd_table_is_borrowed, host_processors};
 
-// The libuiw.so.1 that the program is linked to (for uiwdv.h), or null. It is used instead of the file beside the
-// preload library, since the plugin depends on libuiw.so.1 and the loader gives it the one that is already loaded. If
-// that one is of another version, turns uiw off and returns null.
+// Returns the libuiw.so.1 that the program is linked to (for uiwdv.h), or null if there is none. It is used instead of
+// the file beside the preload library: the plugin depends on libuiw.so.1, and the dynamic loader gives the plugin the
+// libuiw.so.1 that is already loaded. If that is of another version, turns uiw off and returns null.
 void* library_of_program() {
   void* library = dlopen("libuiw.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr || dlvsym(library, UIW_KERNEL_ABI_SYMBOL, kVersionNode) != nullptr) return library;
@@ -110,8 +110,9 @@ const UiwKernelAbi* load_library() {
   return table;
 }
 
-// The plugin is linked to libibverbs, so the loader gives it the libibverbs that is already in memory, and keeps that
-// loaded. The plugin's constructor registers the driver with it.
+// Loads the plugin for this libibverbs. The plugin is linked to libibverbs, so the dynamic loader gives it the
+// libibverbs that is already in memory, and keeps that one loaded. The plugin's constructor registers the driver with
+// libibverbs.
 void load_plugin(void* verbs) {
   const int abi = private_abi(verbs);
   char why[kReasonSize];

@@ -2,9 +2,9 @@
 // Loads libuiw.so.1, and makes our plugin known to stock libibverbs.
 //
 // The library is loaded when the program first uses an RDMA path or opens a socket of NETLINK_RDMA, and not before; the
-// plugin only for such a socket or a path of verbs_class. Part of the interposer. No lock is held during dlopen, so a
-// constructor that uses an RDMA path under the loader's lock cannot deadlock. (If two threads come at once, both call
-// dlopen, which loads the library once.)
+// plugin only for such a socket or a path of verbs_class. Part of the interposer. No lock of the interposer is held
+// during dlopen, so a constructor that uses an RDMA path under the dynamic loader's lock cannot deadlock. (If two
+// threads want to load the library at the same time, both call dlopen, which loads it once.)
 #pragma once
 
 #include "kernel-abi/interposer/entry.h"

@@ -16,7 +16,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// Writes "<folder of this library>/<name>" to `path`.
+// Writes "<folder of this preload library>/<name>" to `path`. False if `path` is too small.
 bool beside_us(const char* name, char* path, size_t size) {
   const char* const own = own_path();
   const char* slash = strrchr(own, '/');
@@ -51,12 +51,12 @@ bool other_version(const char* path, char* why, size_t why_size) {
   return true;
 }
 
-// The folder of the plugins: that of an installation, or of a build tree.
+// Writes the folder of the plugins to `path`: that of the build tree if there is one, else that of an installation.
 void plugin_folder(char* path, size_t size) {
   if (!beside_us("../provider/plugin", path, size) || !exists(path)) beside_us("libibverbs", path, size);
 }
 
-// Says in `why` that there is no such file. A name with a folder in it is that of a plugin.
+// Says in `why` that the file `name` does not exist. A name that contains a folder is the name of a plugin.
 void missing(const char* name, char* why, size_t why_size) {
   const char* const file = file_name(name);
   if (file == name) {
@@ -107,7 +107,8 @@ void* load_own(const char* const* names, char* why, size_t why_size) {
   if (void* library = dlopen(file, kFlags)) return library;
   const char* message = dlerror();
   if (why[0] != '\0') return nullptr;
-  // If the file was not found, the loader's message begins with the name given to dlopen(); otherwise with a path.
+  // If the dynamic loader has not found the file, its message begins with the name that was given to dlopen(); in all
+  // other cases it begins with a path.
   const size_t length = strlen(file);
   if (message == nullptr || (strncmp(message, file, length) == 0 && message[length] == ':'))
     missing(first, why, why_size);

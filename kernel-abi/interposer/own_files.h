@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Finds and loads the files of uiw that belong to this preload library: beside it when installed, in the neighbour
-// folders in a build tree, and last by the loader's own search. Part of the interposer.
+// Finds and loads the files of uiw that belong to this preload library. An installation has them in the folder of the
+// preload library or below it, a build tree in neighbour folders. If they are in none of these places, the dynamic
+// loader searches for them. Part of the interposer.
 //
-// No file of another version is loaded by its path: it might fail with a message that does not say why, or work for a
-// while. What the loader's own search finds is checked only once it is loaded (loader.cc).
+// No file of another version is loaded by its path: such a file might fail with a message that does not say why, or
+// work for a while. A file that the dynamic loader's search finds is checked only after it is loaded (loader.cc).
 #pragma once
 
 #include <limits.h>
@@ -19,9 +20,10 @@ const char* own_path();
 // The path of a library that is loaded.
 const char* path_of(void* library);
 
-// Loads the first of these files that exists and can be loaded; if there is none, the file that the loader finds by
-// itself. The names are relative to the folder of this library; the first is that of an installation. Returns null on
-// failure, also at the first file of another version, and `why` says which file failed, why, and what to do.
+// Loads the first of these files that exists and can be loaded; if there is none, the file that the dynamic loader's
+// search finds. The names are relative to the folder of this preload library; the first name is that of an
+// installation. Returns null if no file can be loaded, or as soon as a file is of another version; `why` then says
+// which file failed, why, and what to do.
 void* load_own(const char* const* names, char* why, size_t why_size);
 
 // The names of the plugin for a private ABI, for load_own().

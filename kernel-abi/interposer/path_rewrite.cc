@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compares paths with the fixed paths of the areas, component by component.
+// Compares paths with the fixed paths of the folders of RdmaArea, component by component.
 #include "kernel-abi/interposer/path_rewrite.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@ struct Component {
   bool is(const char* name) const { return strlen(name) == length && memcmp(text, name, length) == 0; }
 };
 
-// The next component that is neither empty nor "."; moves `cursor` behind it. Length 0 at the end.
+// Returns the next component that is neither empty nor ".", and moves `cursor` to the octet after the component. A
+// component of length 0 is the end of the path.
 Component next_component(const char*& cursor) {
   for (;;) {
     while (*cursor == '/') ++cursor;
@@ -56,7 +57,8 @@ constexpr Area kAreas[] = {
     {RdmaArea::device_nodes, "dev/infiniband", {"dev", "infiniband"}, {"/", "/dev"}},
 };
 
-// Recognises a path that begins with the components of the area from index `first` on.
+// Recognises a path that begins with the components of the area from index `first` on. For any other path, returns an
+// RdmaPath of area `none`.
 RdmaPath behind(const Area& area, size_t first, const char* path) {
   for (; area.components[first] != nullptr; ++first) {
     if (!next_component(path).is(area.components[first])) return RdmaPath();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Recognises RDMA paths, and maps them into the directory tree of uiw.
+// Recognises RDMA paths, which lead into one of the folders of RdmaArea, and maps them into the directory tree of uiw.
 //
 // Part of the interposer: no allocation, no C++ runtime, does not change errno.
 #pragma once
@@ -19,7 +19,7 @@ enum class RdmaArea {
 struct RdmaPath {
   RdmaArea area = RdmaArea::none;
   const char* prefix = nullptr;  // the path of the area in the tree: "class/infiniband"
-  const char* rest = nullptr;    // points into the path behind the area: "", "/", "/uiw_eth0/node_type"
+  const char* rest = nullptr;    // the part of the path after the area: "", "/", "/uiw_eth0/node_type"; not a copy
 };
 
 // Recognises absolute paths into one of the areas, also with doubled slashes and "." components. Paths that leave the

@@ -3,8 +3,8 @@
 // libnl that take no lock, keep nothing between calls, and do no I/O.
 //
 // Numbers are in the byte order of the host. Messages and attributes begin at multiples of four octets; their lengths
-// count the header and not the padding behind. The writer of a message may be hostile: a reader never looks beyond the
-// octets that it was given, whatever the lengths in them say.
+// count the header, and not the padding after the payload. The writer of a message may be hostile: a reader never looks
+// beyond the octets that it was given, whatever the lengths in them say.
 #pragma once
 
 #include <netlink/attr.h>
@@ -40,7 +40,7 @@ inline std::vector<nlmsghdr*> messages_in(Octets& octets) {
   return found;
 }
 
-// The header and payload of a message, without the padding behind.
+// The header and payload of a message, without the padding after the payload.
 inline OctetView octets_of(const nlmsghdr* message) {
   return {reinterpret_cast<const std::uint8_t*>(message), message->nlmsg_len};
 }
@@ -76,8 +76,8 @@ inline std::optional<std::string_view> text_of(const nlattr* attribute) {
 // ---- writing -------------------------------------------------------------------------------------------------------
 
 // A message that is being written, of up to kRoom octets. The functions throw std::bad_alloc if there is no memory, or
-// no room in the message; answers use at most half of the room. libnl does not check that the length of an attribute
-// fits into 16 bits; here it always does, since the room is smaller.
+// no room in the message. An answer never lacks room, since it uses at most half of kRoom. libnl does not check that
+// the length of an attribute fits into 16 bits; here it always does, since kRoom does.
 class NetlinkWriter {
  public:
   NetlinkWriter(unsigned type, unsigned flags, std::uint32_t sequence, std::uint32_t port)
@@ -86,7 +86,7 @@ class NetlinkWriter {
     nlmsg_put(message_.get(), port, sequence, static_cast<int>(type), 0, static_cast<int>(flags));
   }
 
-  // Appends octets that are no attribute, directly behind the header.
+  // Appends octets that are no attribute, directly after the header.
   void raw(const void* data, std::size_t size) {
     check(nlmsg_append(message_.get(), const_cast<void*>(data), size, NLMSG_ALIGNTO) == 0);
   }
@@ -113,7 +113,7 @@ class NetlinkWriter {
   }
   void end_nest(nlattr* nest) { nla_nest_end(message_.get(), nest); }
 
-  // The message as written so far, with the padding behind its last attribute, which its length includes.
+  // The message as written so far. The length of the message includes the padding after its last attribute.
   OctetView octets() const { return octets_of(nlmsg_hdr(message_.get())); }
 
  private:

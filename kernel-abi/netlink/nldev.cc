@@ -19,9 +19,9 @@ namespace {
 constexpr std::uint8_t kNodeTypeCa = 1;  // enum rdma_node_type of the kernel
 constexpr std::uint8_t kNodeTypeRnic = 4;
 constexpr std::uint32_t kPort = 1;  // devices have one port
-// The node of rdma_cm is reported with device number 0, which librdmacm takes as "unknown". Its real number is that of
-// /dev/null: if librdmacm could not open the node, it would look for that number, open /dev/null itself, and lose the
-// error.
+// The node of rdma_cm is reported with device number 0, which librdmacm takes as "unknown". The real device number of
+// the node is that of /dev/null. If this number were reported and librdmacm failed to open the node, librdmacm would
+// look for a node with this number, open /dev/null itself, and lose the error.
 constexpr std::uint64_t kNoDevice = 0;
 
 // Attributes that older kernel headers do not have.
@@ -74,7 +74,8 @@ class Exchange {
     const unsigned flags = request_.nlmsg_flags;
     int error = 0;
     if ((flags & NLM_F_REQUEST) != 0 && request_.nlmsg_type >= NLMSG_MIN_TYPE) {
-      // No acknowledgement follows a dump, which ends with NLMSG_DONE, or an answer of the host's kernel.
+      // No acknowledgement is added to a dump, which ends with NLMSG_DONE, or to an answer of the host's kernel, which
+      // has the kernel's own acknowledgement.
       error = dispatch();
       if (answered_in_full_) return;
     }
@@ -250,7 +251,8 @@ class Exchange {
     constexpr std::uint8_t kShared = 1;
     writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_NETNS_MODE,
                                 by_host(RDMA_NLDEV_SYS_ATTR_NETNS_MODE).value_or(kShared));
-    // Whether a controlled Q_Key may be set without a privilege. uiw allows this.
+    // Whether a controlled Q_Key may be set without a privilege. uiw allows this; a kernel that does not report the
+    // mode does not allow it.
     writer.number<std::uint8_t>(kPrivilegedQkeyMode, by_host(kPrivilegedQkeyMode).value_or(host.empty() ? 1 : 0));
     // 0: the program's socket gets no reports of devices that come and go, not even from the host.
     writer.number<std::uint8_t>(kMonitorMode, 0);
@@ -331,7 +333,7 @@ class Exchange {
     answers_.close();
   }
 
-  const nlmsghdr& request_;  // with its payload
+  const nlmsghdr& request_;  // the header; in memory the payload follows it
   const NetlinkAttributes attributes_;
   const std::uint32_t port_;
   const NldevWorld& world_;

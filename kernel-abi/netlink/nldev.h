@@ -31,8 +31,8 @@ struct NldevWorld {
   std::function<Octets(OctetView request)> host;
 };
 
-// Answers a datagram of requests that came from `port`, in datagrams. Stops, without an error, at octets that are no
-// message.
+// Answers the requests of one datagram, which came from the Netlink port `port`. Returns the datagrams of the answer.
+// Stops, without an error, at octets that are no message.
 std::vector<Octets> answer_nldev(Octets requests, std::uint32_t port, const NldevWorld& world);
 
 }  // namespace uiw::kernel_abi

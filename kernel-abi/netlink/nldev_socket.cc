@@ -57,8 +57,9 @@ long long own_port(int fd) {
   return own.nl_pid;
 }
 
-// Sends one request to the kernel and returns the whole answer. The kernel queues the first part before send() returns,
-// and each further part of a dump while one is read; so when there is nothing to read, the answer is complete.
+// Sends one request to the kernel and returns the whole answer. The kernel queues the first part of the answer before
+// send() returns, and each further part of a dump while the part before it is read. So when there is nothing to read,
+// the answer is complete.
 Octets ask_kernel(OctetView request) {
   Octets answer;
   // A kernel without RDMA has no such directory. socket() would fail, too, but makes the kernel look for a module each

@@ -16,8 +16,8 @@ namespace uiw::kernel_abi {
 // The size of the socket address structure of AF_INET, AF_INET6 or AF_IB; 0 for any other family.
 std::size_t address_size(int family);
 
-// The address at the start of these `size` octets, with zeros behind it; all zero if address_size() does not know the
-// family or there are too few octets for it.
+// Returns the address at the start of these `size` octets; the rest of the result is zero. All of the result is zero if
+// address_size() does not know the family, or if there are too few octets for an address of this family.
 sockaddr_storage address_from(const void* octets, std::size_t size);
 
 // True for 0.0.0.0, :: and a zero GID, and for an address of any other family.

@@ -63,8 +63,9 @@ void CmChannel::remove_token() {
   if (!inherited_) take_token();
 }
 
-// Takes a token if there is one. Polls before it reads, since the program may have read the token by mistake, and the
-// read would then block: the channel's descriptor is a duplicate of the program's, which may be a blocking one.
+// Takes a token if there is one; returns false if there is none. Polls before it reads, since the program may have read
+// the token by mistake, and the read would then block: the channel's descriptor is a duplicate of the program's
+// descriptor, which may be without O_NONBLOCK.
 bool CmChannel::take_token() {
   if (events_of(fd_, POLLIN) == 0) return false;
   std::uint64_t token;

@@ -74,7 +74,8 @@ int write_response(const Request& request, std::uint64_t address, const Response
   return copy_to_user(address, &response, std::min(request.out, sizeof response));
 }
 
-// Finds the id and, unless check_alive() refuses, runs `action` on it, with the id's command lock held.
+// Finds the id and runs `action` on it, with the id's command lock held. Does not run `action` on an id that was
+// destroyed or cannot be used any more (CmRegistry::check_alive()).
 template <typename Action>
 int with_id(const Request& request, std::uint32_t number, Action action) {
   CmRegistry& registry = CmRegistry::instance();
@@ -116,13 +117,14 @@ int destroy_id(const Request& request) {
   return error != 0 ? error : write_response(request, command.response, response);
 }
 
-// The address in an older command, whose field is a sockaddr_in6 that may also contain a sockaddr_in.
+// The address in an older command. The command's field for it is a sockaddr_in6, which may also contain a sockaddr_in.
+// The result has family 0 if the field contains neither.
 sockaddr_storage old_address(const sockaddr_in6& octets) {
   const sockaddr_storage address = address_from(&octets, sizeof octets);
   return address.ss_family == AF_IB ? sockaddr_storage{} : address;
 }
 
-// Whether `size`, which the newer commands contain beside each address, is right for the address's family.
+// Whether `size` is the size of an address of this family. The newer commands contain a size beside each address.
 bool is_sized(const sockaddr_storage& address, std::size_t size) {
   return size != 0 && size == address_size(address.ss_family);
 }
@@ -182,7 +184,7 @@ int query_route(const Request& request) {
 }
 
 // Writes the number of paths (1, or 0 if there is no path, as always on iWARP) and the path. As in the kernel, the path
-// is left out unless there is more room than it needs.
+// is written only if there is more room than it needs.
 int query_path(const Request& request, std::uint64_t response_address, const std::optional<RocePath>& path) {
   rdma_ucm_query_path_resp count = {};
   if (request.out < sizeof count) return ENOSPC;
@@ -263,7 +265,8 @@ int init_qp_attr(const Request& request) {
 
 int get_event(const Request& request) {
   rdma_ucm_get_event command;
-  // librdmacm before rdma-core 30 leaves no room for `ece`, and a 32-bit one no room for the padding before `ece`.
+  // librdmacm before rdma-core 30 leaves no room for `ece`. If it is a 32-bit library, it leaves no room for the
+  // padding before `ece`, either.
   if (request.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   if (const int error = read_command(request, command); error != 0) return error;
   CmChannel& channel = *request.channel;
@@ -272,8 +275,8 @@ int get_event(const Request& request) {
     {
       CmEvent event;  // destroyed after the lock is released, since it may have the last reference to an id
       const LockGuard lock(g_registry_lock);
-      // If another thread has closed the channel since this call began, and the call may block, it waits for an event
-      // that never comes, as does a call that was already waiting.
+      // If another thread has closed the channel since this call began, no event comes any more. A call that may block
+      // then waits for ever, as does a call that was waiting when the channel was closed.
       if (!channel.empty() && !channel.closed()) {
         const int error = write_response(request, command.response, channel.front().response);
         if (error != 0) return error;

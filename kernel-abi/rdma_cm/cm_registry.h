@@ -35,8 +35,8 @@ class CmRegistry {
   int open_channel(int flags, std::uint64_t* object);
   void retain_channel(std::uint64_t object);
   void release_channel(std::uint64_t object);
-  // The channel of an object, or null. Also finds the channels that were closed last: a command that another thread had
-  // begun before the close completes, as in the kernel, where the call keeps the file open.
+  // The channel of an object, or null. Also finds the channels that were closed last, so that a command that another
+  // thread has begun before the close can complete, as in the kernel, where the call keeps the file open.
   std::shared_ptr<CmChannel> find_channel(std::uint64_t object);
 
   // Creates an id with the lowest free number. create_id() takes the lock, and returns null if the channel is closed.
@@ -71,8 +71,9 @@ class CmRegistry {
   // this port moves to a substitute port (provider/connect/rdma_port.h). Returns whether an id has moved.
   bool give_way(std::uint16_t number, bool datagrams);
 
-  // Whether another id of the same port space has this port (cma.c: cma_check_port): 0 if none, or if both ids may have
-  // it; EADDRNOTAVAIL if one of the two ids has it for all addresses; EADDRINUSE if both have it for the same address.
+  // Whether another id of the same port space has this port (cma.c: cma_check_port). 0 if no other id has the port, or
+  // if both ids may have it; EADDRNOTAVAIL if one of the two ids has it for all addresses; EADDRINUSE if both have it
+  // for the same address.
   int check_port(const CmRoute& asking, const CmBinding& binding) const UIW_REQUIRES(g_registry_lock);
 
   // Called around a fork. lock_for_fork() returns whether there is a channel that a child would inherit.

@@ -30,8 +30,9 @@ std::uint8_t depth(std::uint8_t asked) { return std::min(asked, static_cast<std:
 
 }  // namespace
 
-// The lifetime of a path and the local ACK timeout are given as exponents of 2, and the timeout is twice the lifetime.
-// If RDMA_OPTION_ID_ACK_TIMEOUT is set before the path is resolved, it determines the lifetime.
+// The lifetime of a path and the local ACK timeout are given as exponents of 2. The timeout is twice the lifetime, so
+// its exponent is greater by 1. If RDMA_OPTION_ID_ACK_TIMEOUT is set before the path is resolved, that timeout
+// determines the lifetime.
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout) {
   RocePath path;

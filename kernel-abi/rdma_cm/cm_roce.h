@@ -18,8 +18,8 @@
 
 namespace uiw::kernel_abi {
 
-// The room for private data in the messages REQ (which also has the IP addresses), REP and REJ. A consumer may send at
-// most this much, and an event reports at least this length.
+// The room for private data, in octets, in the messages REQ (which also has the IP addresses), REP and REJ. A consumer
+// may send at most this much, and an event reports at least this length.
 constexpr std::size_t kReqPrivateData = 56;
 constexpr std::size_t kRepPrivateData = 196;
 constexpr std::size_t kRejPrivateData = 148;
@@ -65,16 +65,17 @@ struct RoceAgreement {
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry_count = 0;
 };
-// An address handle's attributes for the path.
+// Fills in an address handle's attributes for the path.
 void fill_address(const RocePath& path, ib_uverbs_ah_attr& address);
-// The attributes for the steps to RTR and to RTS (chapter 12.10.2), with their masks.
+// Fill in the attributes for the steps to RTR and to RTS (chapter 12.10.2), and their masks.
 void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes);
 // `ack_timeout`: RDMA_OPTION_ID_ACK_TIMEOUT, which may be set after the path was resolved, and also on the passive
 // side.
 void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
               ib_uverbs_qp_attr& attributes);
 
-// The attributes of a queue pair of type UD, which are the same for every state that the queue pair is taken to.
+// Fills in the attributes of a queue pair of type UD. They are the same for every state to which the queue pair
+// changes.
 void fill_datagram(ib_uverbs_qp_attr& attributes);
 
 // Sets the parameters of an event for a REQ or REP: the length of its private data, which is at least `room`, the retry

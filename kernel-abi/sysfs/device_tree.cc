@@ -124,7 +124,7 @@ const char* device_tree_root(bool rescan) {
     if (s.scanned && s.scanned_as == user) return s.root;
   }
 
-  // These calls ask the kernel for the interfaces, so the lock is taken only after them.
+  // These calls ask the kernel for the interfaces, which may take long, so the lock is not held yet.
   const provider::LoadedSettings& settings = provider::settings();
   std::vector<provider::DeviceInfo> devices;
   if (settings.error.empty()) devices = provider::enumerate_devices();

@@ -20,7 +20,7 @@ const char* device_tree_root(bool rescan);
 // Throws std::bad_alloc.
 std::vector<NumberedDevice> numbered_devices(bool rescan);
 
-// The number N of the node "uverbsN", if the node belongs to a device of uiw.
+// Returns N if `name` is "uverbsN" and this node belongs to a device of uiw; otherwise nullopt.
 std::optional<unsigned> own_verbs_node(const char* name);
 
 // Opens a file of a port whose content changes, by its path in the tree
@@ -32,7 +32,8 @@ int open_port_file(const char* path);
 // Updates the counters in the tree, for programs that read it without the interposer. Throws std::bad_alloc.
 void refresh_counters();
 
-// Called before and after a fork: the lock of the tree is held meanwhile, so that the child finds it free.
+// Called before a fork, and after it in both parent and child. In between the forking thread holds the lock of the
+// tree: if another thread held it during the fork, nobody could unlock the child's copy of the lock.
 void lock_device_tree();
 void unlock_device_tree();
 

@@ -107,7 +107,7 @@ std::optional<unsigned> index_in(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(index) : std::nullopt;
 }
 
-// Parses the components of a path that follow "ports/1".
+// Parses the components of a path that follow "ports/1". False if the path is not one whose content changes.
 bool parse_in_port(std::span<const std::string_view> parts, PortPath& found) {
   using Kind = PortPath::Kind;
   const std::string_view first = parts.front();

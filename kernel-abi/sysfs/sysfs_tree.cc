@@ -218,8 +218,8 @@ OwnFolder open_own(int base, const std::string& name) {
 }
 
 // The first, by name, of this user's directories uiw-<uid>-XXXXXX, so that all processes choose the same one. Other
-// users may create many such names: each costs a comparison, and an open, too, unless a directory of this user that
-// sorts before it was found already.
+// users may create many such names. Each of them costs a comparison of names; it also costs an open if no directory of
+// this user was found before it, or if it sorts before that directory.
 OwnFolder find_spare(int base, const std::string& prefix) {
   OwnFolder found{Descriptor(), "", ENOENT};
   each_name(base, [&](const char* name) {
@@ -244,8 +244,8 @@ OwnFolder spare_folder(int base, const std::string& base_path, const std::string
   return found;
 }
 
-// This user's directory in a base, created if missing. Where everybody may write, another user may have taken the name;
-// in this case uses an alternative, spare_folder().
+// This user's directory in a base, created if missing. If another user has taken the name uiw-<uid>, which is possible
+// in a base where everybody may write, this is the directory with an unpredictable name (spare_folder()).
 OwnFolder own_folder(int base, const std::string& base_path) {
   const std::string name = "uiw-" + std::to_string(::geteuid());
   if (::mkdirat(base, name.c_str(), 0700) != 0 && errno != EEXIST) return {Descriptor(), name, errno};

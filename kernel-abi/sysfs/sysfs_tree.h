@@ -17,8 +17,8 @@
 
 namespace uiw::kernel_abi {
 
-// The bases to try, best first: only `runtime_dir` if it is set, else $XDG_RUNTIME_DIR (if it is an absolute path),
-// /dev/shm, /tmp.
+// The directories to try as <base>, best first: only `runtime_dir` if it is set, else $XDG_RUNTIME_DIR (if it is an
+// absolute path), /dev/shm, /tmp.
 std::vector<std::string> tree_bases(const std::string& runtime_dir);
 
 struct PlacedTree {

@@ -32,8 +32,8 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return std::string(text, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
 }
 
-// 64-bit FNV-1a. The hash need not resist attacks, since it only makes names and times: only the owner can write to the
-// tree, and the tree's content is compared.
+// 64-bit FNV-1a. The hash only makes names and times. It need not resist attacks: only the owner can write to the tree,
+// and the content of a tree that is found is compared with the content that it should have.
 class Hash {
  public:
   void add(const std::string& text) {

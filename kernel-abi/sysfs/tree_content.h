@@ -55,9 +55,8 @@ struct NumberedDevice {
   InterfaceFiles files = {};
 };
 
-// The device's node in /dev/infiniband.
+// The name and the device number of a device's node in /dev/infiniband.
 std::string node_name(unsigned number);
-
 dev_t node_device(unsigned number);
 constexpr int kUverbsDeviceAbi = 1;  // abi_version of uverbsN, for which the plugin registers
 

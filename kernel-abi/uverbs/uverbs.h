@@ -12,8 +12,8 @@ namespace uiw::kernel_abi {
 long write_uverbs_command(const UiwHost& host, const void* data, std::size_t size);
 
 // Executes ioctl(RDMA_VERBS_IOCTL). The only method is UVERBS_METHOD_ASYNC_EVENT_ALLOC, which libibverbs needs after
-// ibv_import_device(); -ENOTTY for others, upon which libibverbs writes commands instead. Returns 0 or a negative
-// errno.
+// ibv_import_device(). Returns 0 or a negative errno: -ENOTTY for other methods, in place of which libibverbs then
+// writes commands.
 int control_uverbs(int fd, void* argument);
 
 }  // namespace uiw::kernel_abi

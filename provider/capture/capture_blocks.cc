@@ -30,8 +30,8 @@ constexpr char kComment[] =
     "Written by uiw. The headers of IP and TCP are made up: a packet is what the process gave to the connection, or "
     "took from it, at a time, also where it went through shared memory.";
 
-// The file offsets of octets that serve as locks, far behind the data. kStartLock is held while the start of the file
-// is written or checked. The octets from kNumberedLocks on are the locks of try_lock().
+// The file offsets of octets that serve as locks, far after the end of the data. kStartLock is held while the start of
+// the file is written or checked. The octets from kNumberedLocks on are the locks of try_lock().
 constexpr off_t kStartLock = off_t{1} << 61;
 constexpr off_t kNumberedLocks = off_t{1} << 62;
 constexpr off_t lock_of(std::uint64_t number) { return kNumberedLocks + static_cast<off_t>(number >> 2); }
@@ -223,7 +223,8 @@ int CaptureBlocks::write(std::size_t size) {
   known_ = ::lseek(fd_, 0, SEEK_CUR);
   const off_t begin = known_ - off_t{written};
   const bool whole = static_cast<std::size_t>(written) == size;
-  // This write may have waited for the write of another process, which was killed and left a partial block.
+  // This write may have waited for the write of another process that was killed meanwhile and has left a partial block
+  // in front of this block.
   const bool behind_part = begin != end && !ends_with_block(fd_, begin);
   // Some file systems do not report the offset to which a write with O_APPEND goes. So the file is repaired only if the
   // block is found at the reported offset.

@@ -2,9 +2,10 @@
 // A file of pcapng blocks to which any number of processes append: each writes a whole block by one call of write(2),
 // and Linux does not interleave these writes.
 //
-// A process that is killed while it writes leaves a partial block, and readers could not read on behind it. So append()
-// checks the end of the file, unless nobody else has written, and turns a partial block in place into one that readers
-// skip. Other processes may append, or repair the same block, at the same time.
+// A process that is killed while it writes may leave a partial block, after which readers find no further block. So
+// append() checks the end of the file, if it is not the end of the block that this object has written last, and turns a
+// partial block in place into a block that readers skip. Other processes may append, or repair the same block, at the
+// same time.
 //
 // Thread-safe. Errors are numbers of errno.
 #pragma once

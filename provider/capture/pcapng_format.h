@@ -111,9 +111,8 @@ struct PacketStart {
 };
 static_assert(sizeof(PacketStart) == 28);
 
-// The part of a packet's block behind the packet's octets: padding, options, and the length of the block again. Only
-// the size of the padding varies, so octets_ begins with the largest padding, and its first `skipped_` octets are left
-// out.
+// The part of a packet's block after the packet's octets: padding, options, and the length of the block again. Only the
+// size of the padding varies, so octets_ begins with the largest padding, and its first `skipped_` octets are left out.
 class PacketEnd {
  public:
   PacketEnd(std::size_t captured, Way way, std::uint32_t block_length)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Encodes the IP and TCP headers of captured segments (RFC 791, RFC 8200, RFC 9293). The TCP checksum is zero, since
-// analysers accept that: adapters often compute it only after the capture.
+// Encodes the IP and TCP headers of captured segments (RFC 791, RFC 8200, RFC 9293). The TCP checksum is zero.
+// Analysers accept a wrong checksum, since adapters often compute the checksum only after the segment has been
+// captured.
 #pragma once
 
 #include <netinet/in.h>
@@ -49,7 +50,7 @@ struct Segment {
 };
 
 inline constexpr std::size_t kMostSegmentHeaders = 40 + 20 + 4;
-// The most that the length field of IPv4 allows behind the headers.
+// The most octets of payload that a segment can have: the length field of IPv4 has 16 bits and includes the headers.
 inline constexpr std::size_t kMostSegmentPayload = 65535 - 20 - 20 - 4;
 
 namespace detail {
@@ -86,7 +87,7 @@ inline std::uint16_t internet_checksum(std::span<const std::byte> octets) {
 // Writes the IP and TCP headers. Returns their size in octets.
 inline std::size_t encode_headers(const Segment& segment, std::span<std::byte, kMostSegmentHeaders> to) {
   constexpr std::uint8_t kTcp = 6, kHopLimit = 64;
-  constexpr std::uint64_t kWindowScale = 0x01'03'03'0e;  // NOP and window scale 14: readers never see a full window
+  constexpr std::uint64_t kWindowScale = 0x01'03'03'0e;  // NOP, window scale 14: the window never looks full
   const bool opens = (segment.flags & kSyn) != 0;
   const std::size_t tcp_size = opens ? 24 : 20;
   detail::HeaderWriter writer(to);

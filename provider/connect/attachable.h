@@ -31,12 +31,13 @@ struct Attachment {
   std::shared_ptr<manual::Attempt> attempt;
   std::uint32_t peer_psn = 0;  // manual connection: the peer's rq_psn; 0: not known
   rdmap::Completion completion = rdmap::Completion::local;
-  // The ORD and IRD that the program sees are at most these. The requests that were agreed on beyond them are for
-  // probes (rdmap/transmit/placement_tracker.h).
+  // Upper limits for the ORD and IRD that the program sees. `agreement` may allow more requests; the additional ones
+  // are for probes: RDMA Reads of no octets, by which uiw finds out what is placed
+  // (rdmap/transmit/placement_tracker.h).
   std::uint32_t ord = ~0U, ird = ~0U;
   std::shared_ptr<ConnectionOwner> owner;
-  // The owner watches the socket for the peer's first message. No thread reads from the socket before the owner calls
-  // arrived().
+  // If true, the owner watches the socket for the peer's first message, and no thread reads from the socket before the
+  // owner has called arrived().
   bool first_by_owner = false;
   std::shared_ptr<SharedOffer> rings;  // shared memory for the stream, used up by attach(); null: TCP only
 };
@@ -59,19 +60,20 @@ class Attachable {
   // False if `peer_psn`, the peer's rq_psn, shows that the peer wants another queue pair, such as an earlier one with
   // the same number.
   virtual bool is_for(std::uint32_t peer_psn) = 0;
-  // Ends the stream in order: sends what is posted, then closes TCP, and resets the connection if the peer does not
-  // close in time. 0, or ENOTCONN if there is no stream, if the stream has ended, or if it belongs to another owner;
+  // Ends the stream in order: sends what is posted, then closes TCP, and resets the connection if the peer takes too
+  // long to close it. 0, or ENOTCONN if there is no stream, if the stream has ended, or if it belongs to another owner;
   // nullptr stands for any owner.
   virtual int disconnect(const ConnectionOwner* owner) = 0;
   // Called when the owner has seen that the peer's first octets, or the end of its stream, have arrived. Reads these
   // octets. If another thread is reading or ending the stream, waits until that thread has done so.
   virtual void arrived(const ConnectionOwner* owner) = 0;
-  // Called when the peer has sent no first message in time. A calling peer must send one, so this owner's stream ends.
-  // A called peer may stay silent; it is treated as plain iWARP (mpa::PeerKind) until it sends.
+  // Called when the peer has sent no first message before the start-up deadline. If the peer is the caller, it must
+  // send a first message, so the stream of `owner` ends. If the peer is the called end, it may stay silent; until it
+  // sends something it counts as an implementation other than uiw (mpa::PeerKind::other).
   virtual void no_first_message(const ConnectionOwner* owner) = 0;
-  // Fails work that has waited for its peer for too long, if the rules of InfiniBand apply. `late`: by how much this
-  // process has delayed the check; work that waits for a connection does not count this time as waiting. False if no
-  // work is left to check, or if other rules apply.
+  // Fails work that has waited for its peer for too long, if the rules of InfiniBand apply to this connection. `late`:
+  // for how long this process has delayed the check; for work that waits for a connection, this delay does not count as
+  // waiting time. True if there is work that has to be checked again later.
   virtual bool check_retry_timer(std::chrono::nanoseconds late) = 0;
   // Restarts the waiting time of work that waits for a connection.
   virtual void restart_retry_timer() = 0;

@@ -39,17 +39,18 @@ struct CallParameters {
   unsigned responder_resources = 0;     // IRD: RDMA Reads of the peer that this side accepts at a time
   unsigned initiator_depth = 0;         // ORD: RDMA Reads that this side wants to have outstanding
   std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
-  // The attempt of a manual connection (connect/manual/), whose program sets the state of the QP itself. nullptr for
+  // The attempt of a manual connection (connect/manual/); the program itself sets the state of the QP. nullptr for
   // rdma_cm.
   std::shared_ptr<manual::Attempt> attempt;
-  std::uint32_t peer_psn = 0;  // manual connections: Attachment::peer_psn
-  // For manual connections: checks whether the reply to a call comes from the wanted peer, by its private data and both
-  // addresses of the connection. Returns the PSN of that peer (Attachment), or nothing.
+  std::uint32_t peer_psn = 0;  // manual connections: the peer's rq_psn; 0: not known
+  // For manual connections: checks whether the reply to a call comes from the wanted peer. Gets the private data of the
+  // reply and both addresses of the connection. Returns the peer's rq_psn (0: not known), or nothing if the reply comes
+  // from another end.
   using ReplyCheck = std::function<std::optional<std::uint32_t>(
       const std::vector<std::byte>& private_data, const sockaddr_storage& local, const sockaddr_storage& remote)>;
   ReplyCheck check_reply;
   RetryCounts retries;     // used only in the RoCE view
-  std::uint32_t qkey = 0;  // in a look-up: the Q_Key of `qp_num`
+  std::uint32_t qkey = 0;  // in a look-up: the Q_Key of the QP `qp_num`
 };
 
 class CallObserver {

@@ -235,7 +235,7 @@ class ListenerImpl final : public Listener,
   const TcpStream socket_;
   const std::weak_ptr<ListenObserver> observer_;
   std::size_t most_ = 0;
-  std::list<Pending> calls_;     // calls whose requests are incomplete, the oldest first
+  std::list<Pending> calls_;     // calls without a complete request, the oldest first
   std::deque<Request> waiting_;  // complete requests that wait until the observer has room
   unsigned in_vain_ = 0;         // pauses in a row after which there was no room
   bool timer_runs_ = false;

@@ -17,7 +17,8 @@ class ListenObserver {
   // A peer has sent a request. Destroying `call` without an answer closes it.
   virtual void requested(std::shared_ptr<Call> call, const CallParameters& peer) = 0;
   // Whether there is room for another request. While there is no room, requests wait. Requests that have waited too
-  // long or are too many are reported all the same, so that the observer refuses them. Not asked for look-ups.
+  // long or are too many are reported all the same, so that the observer refuses them. A listener for look-ups
+  // (lookup/lookup.h) does not call this function.
   virtual bool has_room() { return true; }
 };
 

@@ -26,7 +26,7 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (use != Use::holds && !set_option(fd, SOL_SOCKET, SO_REUSEADDR, true)) return -errno;
   if (local.ss_family == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only)) return -errno;
   if (use == Use::calls)
-    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // otherwise bind() takes a port for each socket
+    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // connect() chooses the port; sockets can share it
   // A system call instead of libc's bind(), which uiw's preload library replaces: that bind() would take this socket
   // for one of the program, and make an rdma_cm id of this process give up a port that this socket finds in use
   // (kernel-abi/interposer/hooks/sockets.cc).
@@ -57,7 +57,7 @@ int holding_datagram_socket(std::uint16_t port) {
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
   any.sin6_port = htons(port);
-  if (::syscall(SYS_bind, fd, &any, sizeof any) != 0) return -errno;  // as in bound_socket()
+  if (::syscall(SYS_bind, fd, &any, sizeof any) != 0) return -errno;  // not libc's bind(), see bound_socket()
   return owner.release();
 }
 

@@ -35,8 +35,8 @@ constexpr int kIpv6FlowInfo = 11;  // IPV6_FLOWINFO of <linux/in6.h>, which <net
 // net.core.rmem_max grants to a process without CAP_NET_ADMIN.
 void want_datagram_buffers(int fd);
 
-// As bind_socket(), for a socket that only connects: its port is chosen by connect(), so that connections to different
-// peers can share a port.
+// Makes a TCP socket that has the address `local`, as bind_socket() does, for a socket that only connects. If the port
+// of `local` is 0, connect() chooses the port, so that connections to different peers can share a port.
 int calling_socket(sockaddr_storage& local);
 
 // Turns an option of a socket on or off. False, with errno, if the kernel refuses.

@@ -33,7 +33,7 @@ constexpr std::uint16_t kDiscardPort = 9;
 // NUD_VALID of the kernel: the link-layer address is known, though it may be out of date.
 constexpr unsigned kKnown = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
 
-// Created when the library is loaded (see provider/verbs/fork.h).
+// Created when the library is loaded, so that the child of a fork never finds it half created (provider/verbs/fork.h).
 Immortal<NetlinkAsker> kernel(NETLINK_ROUTE);
 
 struct Octets {
@@ -119,7 +119,7 @@ unsigned neighbour_state(const NextHop& hop) {
 
 // Makes the kernel resolve the neighbour. False if nothing can be sent, for example because a packet filter forbids it.
 bool prompt_kernel(sockaddr_storage source, sockaddr_storage destination) {
-  const DescriptorChange change;  // lasts until `closer` has closed the socket
+  const DescriptorChange change;  // protects the socket from the program until `closer` has closed it
   const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   TcpStream closer(fd);

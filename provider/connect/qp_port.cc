@@ -59,7 +59,7 @@ int bind_port(std::uint16_t& port, bool shares = false) {
     v4.sin_port = htons(port);
     fd = holding_socket(any, false, shares);
   }
-  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // keeps other users out
+  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // otherwise other users could bind the port
   // sin_port and sin6_port are at the same offset.
   if (fd >= 0) port = ntohs(v6.sin6_port);
   return fd;

@@ -52,8 +52,8 @@ void release_port(std::uint16_t port);
 int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
               const std::shared_ptr<ListenObserver>& observer);
 
-// Take and release the lock before and after a fork. In the child forget_ports() drops the parent's ports and releases
-// the lock.
+// lock_ports() takes the lock of the table of reserved ports before a fork. In the parent unlock_ports() releases the
+// lock after the fork; in the child forget_ports() drops the parent's ports and releases the lock.
 void lock_ports();
 void unlock_ports();
 void forget_ports();

@@ -73,7 +73,8 @@ std::uint32_t take_qp_number(Numbered& qp) {
   }
   // A released port is tried first. Its Slots still exist, so its numbers continue after the last one that was taken.
   std::uint16_t port = 0;
-  // The lists get room for this call and for free_qp_number(), and the Slots are allocated, before anything is taken.
+  // The table's memory is allocated before a port is reserved, so that nothing has to be undone if std::bad_alloc is
+  // thrown. The room in `released` is for free_qp_number(), which must not fail.
   t.reserved.reserve(t.reserved.size() + 1);
   t.released.reserve(t.released.size() + t.reserved.size() + 1);
   const std::uint32_t first = std::random_device()() % kSlotsPerPort;  // so that the port does not reveal the number
@@ -115,7 +116,7 @@ void free_qp_number(std::uint32_t number) {
 
 void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function) {
   // Goes from the last port to the first, and does not copy the list of ports, which would need memory. If a port is
-  // removed meanwhile, the ports behind it in the list move forward, so the objects of a port may be visited twice.
+  // removed meanwhile, the ports after it in the list move forward, so the objects of a port may be visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
     const Slots* slots = nullptr;
     {

@@ -11,8 +11,8 @@ namespace uiw::provider {
 class Attachable;
 class Numbered;
 
-// Takes a number for `qp`, which must remain live until hide_qp() and a grace period. 0 if no number is free
-// and no port for further numbers can be reserved. Throws std::bad_alloc.
+// Takes a number for `qp`, which must remain live until hide_qp() was called and a grace period has ended. Returns 0 if
+// no number is free and no port for further numbers can be reserved. Throws std::bad_alloc.
 std::uint32_t take_qp_number(Numbered& qp);
 // The object that has this number, or null. Called inside a ReadSection; the result is valid until its end.
 Numbered* find_numbered(std::uint32_t number);
@@ -26,8 +26,9 @@ void free_qp_number(std::uint32_t number);
 // twice if numbers are freed meanwhile.
 void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function);
 
-// Take and release the lock of the table before and after a fork. In the child forget_qp_numbers() leaves the parent's
-// numbers to the parent and releases the lock; new queue pairs get numbers of their own.
+// lock_qp_numbers() takes the lock of the table before a fork. In the parent unlock_qp_numbers() releases the lock
+// after the fork. In the child forget_qp_numbers() leaves the parent's numbers to the parent and releases the lock; new
+// queue pairs get numbers of their own.
 void lock_qp_numbers();
 void unlock_qp_numbers();
 void forget_qp_numbers();

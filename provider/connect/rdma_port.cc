@@ -30,6 +30,7 @@ namespace {
 constexpr char kPurpose[] = "the number of an RDMA listener";
 constexpr int kBacklog = 128;
 constexpr std::uint16_t kFirstUnprivileged = 1024;
+// A listener uses a substitute port if another socket has the TCP or UDP port of its RDMA port number (rdma_port.h).
 // Substitute ports are below the ephemeral ports of Linux, so that they are rarely in use.
 constexpr unsigned kFirstSubstitute = 10000, kSubstituteRange = 10000, kStep = 1667;
 
@@ -57,7 +58,8 @@ sockaddr_storage any_of(int family, std::uint16_t number) {
 const char* prefix_of(PortSpace space) { return space == PortSpace::tcp ? "uiw-rdma-port" : "uiw-rdma-service"; }
 
 // The abstract name of a Unix socket: "uiw-rdma-port/<number>/<address>", or "uiw-rdma-service/<number>/<address>" in
-// port space UDP, followed by "/<substitute>" unless `substitute` is 0.
+// port space UDP. If the listener uses a substitute port, it also has a second name, which ends in "/<substitute>" (a
+// number from 1 on that says which substitute port it is). `substitute` is 0 for the first name.
 class Name {
  public:
   Name(PortSpace space, const sockaddr_storage& address, unsigned substitute) {
@@ -173,8 +175,8 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
   while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
     const char* found = std::strstr(line.data(), wanted.data());
     if (found == nullptr) continue;
-    // The address follows the number. A slash behind the address marks the second name, which
-    // says the substitute port (rdma_port.h); it is skipped.
+    // In the name the address follows the number. If a slash follows the address, this is the second name of a listener
+    // that uses a substitute port (rdma_port.h). It is skipped, since the first name of this listener is listed, too.
     std::array<char, INET6_ADDRSTRLEN> text{};
     found += length;
     const std::size_t size = std::strcspn(found, "/\n");

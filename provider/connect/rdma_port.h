@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The port numbers of rdma_cm, which are distinct from the ports of TCP and UDP: an rdma_cm id may have a number whose
-// TCP port (or UDP port, in rdma_cm's port space UDP) belongs to another socket. Such an id listens on a substitute
-// port. Callers in the same network namespace find the substitute port by these functions, others by the iWARP port
-// mapper (mapper/).
+// The port numbers of rdma_cm, which are distinct from the ports of TCP and UDP: an rdma_cm id may have a number
+// although another socket has the TCP port of this number (or the UDP port, in rdma_cm's port space UDP). Then the id
+// listens on a substitute port. Callers in the same network namespace find the substitute port by these functions,
+// others by the iWARP port mapper (mapper/).
 //
 // The names of abstract Unix sockets (unix(7)) say which process has a number, and on which port. The kernel gives each
 // name to one process and takes it back when the process ends. One name contains the RDMA port number and the address.
@@ -53,8 +53,9 @@ int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substi
 // A substitute port for this number, in host byte order; `substitute` is from 1 to kSubstitutePorts.
 std::uint16_t substitute_port(std::uint16_t number, unsigned substitute);
 
-// Stores in `port` what listening_port() would return, and says whether such a listener was found in this network
-// namespace. `busy`: this cannot be found out now, since too many callers ask the listener's process.
+// Looks in this network namespace for the RDMA listener with this address and RDMA port number. Stores in `port` what
+// listening_port() would return, also if no listener is found. `busy`: it cannot be found out now whether there is a
+// listener, since too many callers ask its process.
 enum class RdmaListener { none, found, busy };
 RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port, PortSpace space = PortSpace::tcp);
 

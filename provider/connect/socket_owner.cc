@@ -51,7 +51,8 @@ struct Address {
   }
 };
 
-// Created when the library is loaded (see provider/verbs/fork.h).
+// Created when the library is loaded, so that the child of a fork never finds them half created
+// (provider/verbs/fork.h).
 Immortal<NetlinkAsker> sockets(NETLINK_SOCK_DIAG);
 Immortal<NetlinkAsker> routes(NETLINK_ROUTE);
 

@@ -21,10 +21,11 @@ std::optional<uid_t> known_user(uid_t user);
 std::optional<bool> is_local_address(const sockaddr_storage& address);
 
 // The user of the socket that is bound to `local` and connected to `remote`. Nothing if there is no such socket, if its
-// process has closed it, or if its user is unknown (see above).
+// process has closed it, or if its user has no number in the user namespace of the calling process.
 std::optional<uid_t> owner_of_connection(const sockaddr_storage& local, const sockaddr_storage& remote);
 
-// The user of the socket that listens on this address. Nothing if there is no such socket or its user is unknown.
+// The user of the socket that listens on this address. Nothing if there is no such socket, or if its user has no number
+// in the user namespace of the calling process.
 std::optional<uid_t> owner_of_listener(const sockaddr_storage& address);
 
 }  // namespace uiw::provider

@@ -94,9 +94,10 @@ bool Connection::later(std::chrono::milliseconds delay, Late function, std::uint
   }
 }
 
-// For a responder that may send before the peer's first message. It sends kReplyTime after this end has seen that the
-// peer's TCP has acknowledged the MPA Reply (`acknowledged`), since some adapters give up if a message arrives together
-// with the reply. If there is no memory for the timer, this end waits for the peer's first message.
+// Called by a timer every kReplyTime at a responder that may send before the peer's first message. `acknowledged`: 1 if
+// the peer's TCP had acknowledged the MPA Reply when the timer was started, else 0. So this end sends not earlier than
+// kReplyTime after the acknowledgement, since some adapters give up if a message arrives together with the reply. If
+// there is no memory for the timer, this end waits for the peer's first message.
 void Connection::speak_first(std::uint64_t acknowledged) {
   if (!runs_or_closes() || session_->established) return;
   if (acknowledged == 0) {

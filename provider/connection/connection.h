@@ -8,8 +8,8 @@
 //
 // Locks: the receiver's is taken first, then the sender's, then those of completion queues. The phase of the session
 // (enum Phase) changes with the receiver's and the sender's held, except in the child of a fork. Functions are called
-// inside a ReadSection (base/grace_period.h), with the locks held that their
-// annotations name; without a session they do nothing, unless a comment says that there must be one.
+// inside a ReadSection (base/grace_period.h), with the locks held that their annotations name. If there is no session
+// they do nothing, unless a comment says that there must be a session.
 #pragma once
 
 #include <pthread.h>
@@ -52,7 +52,7 @@ class Connection final : rdmap::ReceiveHost {
     running,
     closing,    // orderly end: what is posted is sent, then FIN
     lingering,  // the FPDU in progress and a Terminate, if one is due, are sent; what arrives is dropped
-    gone,       // a manual connection whose peer has left; no work has failed because of that yet
+    gone,       // the peer of a manual connection has left, and no work has failed because of that yet
     ended,
   };
   using ProbePolicy = SendScheduler::ProbePolicy;
@@ -114,7 +114,8 @@ class Connection final : rdmap::ReceiveHost {
   // A session must have been prepared.
   TcpStream& socket() UIW_REQUIRES(locks.receive, locks.send) { return session_->socket; }
   // Ends the session without completing posted work. If a message has arrived in part, its receive is given back to the
-  // receive queue; for `completes` see ConnectionWork::give_back().
+  // receive queue. If a shared receive queue cannot take the receive back, it completes as flushed if `completes` is
+  // true, and is dropped otherwise.
   void abandon(bool completes) UIW_REQUIRES(locks.receive, locks.send);
   // RESET, for callers outside of the connection: abandons the session, and frees it.
   void reset() UIW_REQUIRES(locks.receive, locks.send) {
@@ -135,8 +136,8 @@ class Connection final : rdmap::ReceiveHost {
   // Orderly end: what is posted is sent, then TCP is closed. Returns 0, or ENOTCONN if there is no session that runs or
   // closes.
   int disconnect() UIW_REQUIRES(locks.receive);
-  // Ends the session although the peer has not closed it. `beginning`: the peer's first message has not arrived in
-  // time; `by_fault`: the user has asked for a fault (provider/process/faults/).
+  // Ends the session although the peer has not closed it. `beginning`: the peer's first message has not arrived before
+  // the start-up deadline; `by_fault`: the user has asked for a fault (provider/process/faults/).
   enum class Lost { beginning, by_fault };
   void lose(Lost why) UIW_REQUIRES(locks.receive);
   // A completion queue has overflowed: sends a Terminate.
@@ -157,14 +158,15 @@ class Connection final : rdmap::ReceiveHost {
   // memory this does nothing: no octets arrive at the socket then, so it can stay watched. False if epoll has no memory
   // to watch the socket, or the user's limit of watches is reached.
   bool watch_socket(bool watched) UIW_REQUIRES(locks.receive);
-  // Called when the session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the
-  // peer's first message, or, if the settings allow that, a moment after the peer has the MPA Reply. `by_owner`:
-  // nothing is read until first_may_come() is called for the owner of the connection (ConnectionOwner).
+  // Called when the session has begun. If the peer did not ask for peer-to-peer mode, a responder sends only after the
+  // peer's first message, or, if the settings allow that, a moment after the peer has the MPA Reply. `by_owner`: if
+  // true, nothing is read until first_may_come() is called for the owner of the connection (ConnectionOwner).
   void wait_for_first_message(bool by_owner) UIW_REQUIRES(locks.receive);
   // The peer's first message may be read from now on, see wait_for_first_message(). There must be a session.
   void first_may_come() UIW_REQUIRES(locks.receive) { session_->first_by_owner = false; }
   // It is now known whether the peer is uiw. A peer that is silent until the start-up deadline counts as another
-  // implementation until its first message. `answer`: see Transmitter::peer_known(). There must be a session.
+  // implementation until its first message. `answer`: if true and the peer is uiw, the next message tells the peer that
+  // this end is uiw, too. There must be a session.
   void peer_known(mpa::PeerKind peer, bool answer) override UIW_REQUIRES(locks.receive);
 
   // ---- With one of the locks held; there must be a session ----
@@ -172,7 +174,7 @@ class Connection final : rdmap::ReceiveHost {
   mpa::PeerKind peer() const { return session_->reads.peer.load(std::memory_order_relaxed); }
   // Whether the peer has reported that it has no receive posted for a message.
   bool peer_waits() const { return session_->receiver.peer_waits(); }
-  // Denies rights to the peer whatever the registration allows (Verbs draft section 8.1.2.2).
+  // Denies these rights to the peer, even if the registration of the memory grants them (Verbs draft section 8.1.2.2).
   void deny(std::uint32_t rights) { session_->receiver.deny(rights); }
 
   // ---- With the sender's lock held ----
@@ -190,8 +192,8 @@ class Connection final : rdmap::ReceiveHost {
   void send_all_deferred() UIW_REQUIRES(locks.send);
   // Called when the timer of the thread "uiw-progress" has expired: sends posts that have been deferred for too long.
   void send_overdue_posts() UIW_REQUIRES(locks.send);
-  // Both make the session end by RST. After stop_for_good() the caller itself ends the session; break_off() asks the
-  // engine to call receive_turn(), which ends the session. There must be a session.
+  // stop_for_good() and break_off() make the session end by RST. After stop_for_good() the caller itself ends the
+  // session; break_off() asks the engine to call receive_turn(), which ends the session. There must be a session.
   void stop_for_good() UIW_REQUIRES(locks.send) { session_->dead = true; }
   void break_off() UIW_REQUIRES(locks.send);
   // Whether FIN has been sent.
@@ -219,7 +221,9 @@ class Connection final : rdmap::ReceiveHost {
   void count_traffic(bool closes) UIW_REQUIRES(locks.send);
   // The traffic of the session that is not in the counters of the port yet.
   StreamTraffic uncounted_traffic() const UIW_REQUIRES(locks.send);
-  bool give_back_idle_memory() UIW_REQUIRES(locks.send);  // see SharedStream
+  // Frees memory of the ring in shared memory that this end writes, if it has been idle since the previous call. True
+  // if a later call may free memory.
+  bool give_back_idle_memory() UIW_REQUIRES(locks.send);
   // Send queue entries from `sequence` on are not sent until another call of this function allows it.
   void hold_from(std::uint64_t sequence) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->transmitter.hold_from(sequence);
@@ -297,7 +301,7 @@ class Connection final : rdmap::ReceiveHost {
     bool drop_logged = false;  // answer_dropped() has written its line to the log
     bool peer_wants_reports = false;
     bool rnr_report_due = false;
-    bool rnr_reported = false;  // the peer has got an RNR report, and no report since that a receive is posted
+    bool rnr_reported = false;  // an RNR report was sent, and no later report says that a receive is posted now
     bool watched = true;
     bool receive_error_reported = false;  // a completion of the receive queue has reported the error
   };
@@ -318,7 +322,7 @@ class Connection final : rdmap::ReceiveHost {
   void give_up(std::uint64_t pauses) UIW_REQUIRES(locks.receive);
 
   // ---- send.cc ----
-  // As send(), but tries even if the socket was full. There must be a session.
+  // Sends all that may be sent now. Unlike send(), tries even if the socket was full. There must be a session.
   void transmit(ProbePolicy policy = ProbePolicy::at_once) UIW_REQUIRES(locks.send);
   bool is_done() const UIW_REQUIRES(locks.send) { return session_->fin_sent || session_->dead; }
   void forget_deferred() UIW_REQUIRES(locks.send);
@@ -432,9 +436,10 @@ class Connection final : rdmap::ReceiveHost {
   void peer_left(bool broken) UIW_REQUIRES(locks.receive);
   void end_with(const rdmap::Terminate& terminate, bool peer_gone = false) UIW_REQUIRES(locks.receive);
   void end_for_send_error(bool linger) UIW_REQUIRES(locks.receive);
-  // Completes `culprit` with `status` (or, if that is older, the work that could not be sent, with its own status),
-  // flushes all other work, and sets the state of the queue pair to ERR. `linger` keeps the session's socket until the
-  // stream has accepted the FPDU in progress, a Terminate, if one is due, and FIN, or stop_lingering() gives up.
+  // Completes `culprit` with `status`, flushes all other work, and sets the state of the queue pair to ERR. If this end
+  // has failed to send some work, and `culprit` is not older than that work, then that work completes in error, with
+  // the status of its own error, instead of `culprit`. `linger` keeps the session's socket until the stream has
+  // accepted the FPDU in progress, a Terminate, if one is due, and FIN, or stop_lingering() gives up.
   void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) UIW_REQUIRES(locks.receive);
   void end_by_reset() UIW_REQUIRES(locks.receive);
   void report_lost() UIW_REQUIRES(locks.receive);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a connection needs of its queue pair: the queues of its work, its state, and functions to report events to it.
+// The interfaces through which a connection uses its queue pair: ConnectionWork for posted work, ConnectionHost for the
+// state of the queue pair and for reports.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,21 +13,23 @@
 
 namespace uiw::provider {
 
-// The work of a queue pair. The functions of rdmap::SendHost are called with the sender's lock held, the others with
-// the receiver's. For the first three see rdmap::ReceiveHost.
+// The posted work of a queue pair. The functions of rdmap::SendHost are called with the sender's lock held, the other
+// functions with the receiver's lock held. next_receive(), receive_complete() and invalidate() do what
+// rdmap::ReceiveHost says of its functions with these names.
 class ConnectionWork : public rdmap::SendHost {
  public:
   virtual bool next_receive(rdmap::ReceiveBuffer& buffer) = 0;
   virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
   virtual std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) = 0;
-  // Ends the wait for a posted receive, which begins when next_receive() finds none: the message that needed a receive
-  // is lost, or the connection has ended.
+  // If next_receive() finds no receive, the connection waits until one is posted. This function ends the wait without a
+  // receive: the message that needed the receive is lost, or the connection has ended.
   virtual void await_no_receive() = 0;
   // Whether a receive is posted.
   virtual bool receive_there() const = 0;
   // The message that had begun to use `buffer` counts as never begun, so the receive is free again. A receive that
-  // cannot be given back to its shared receive queue completes as flushed if `completes` is set.
+  // cannot be given back to its shared receive queue completes as flushed if `completes` is true, and is dropped
+  // without a completion otherwise.
   virtual void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) = 0;
   // Every posted receive completes as flushed, except those of a shared receive queue, which stay there.
   virtual void flush_receives() = 0;
@@ -39,7 +42,7 @@ class ConnectionWork : public rdmap::SendHost {
 class ConnectionHost {
  public:
   virtual ibv_qp_state state() const = 0;
-  // With the receiver's lock held.
+  // Reports an async event to the program. Called with the receiver's lock held.
   virtual void report(ibv_event_type type) = 0;
 
   // Called with both locks held, before the work of a session that ends is flushed. Sets the queue pair's state to ERR.
@@ -47,9 +50,9 @@ class ConnectionHost {
   // Called with both locks held. The peer of a manual connection has left; posted work fails after a while
   // (RetryTimer).
   virtual void peer_gone() = 0;
-  // With the sender's lock held. The stream has taken all that may be sent now.
+  // Called with the sender's lock held when the stream has accepted all that may be sent now.
   virtual void sent_all() = 0;
-  // As sent_all(), after the FIN of an orderly end.
+  // Called with the sender's lock held when the program has disconnected and this end has sent FIN.
   virtual void sent_last() = 0;
 
  protected:

@@ -18,7 +18,7 @@ namespace uiw::provider {
 
 namespace {
 constexpr std::chrono::seconds kPeerTimeout = Movement::kPatience;
-constexpr unsigned kMostLooks = 60;  // a session lingers no longer than this many times Movement::kLook
+constexpr unsigned kMostLooks = 60;  // a session lingers no longer than 60 times Movement::kLook, which is a minute
 
 // `how`: how this end has learnt of the error.
 void log_terminate(std::uint32_t qp_number, const char* how, const rdmap::Terminate& terminate) {
@@ -142,8 +142,8 @@ void Connection::received_error(const rdmap::Terminate& terminate) {
     return end(session_->receiver.failed_read(), rdmap::Status::local_protection, true);
   }
   log_terminate(number_, "what has arrived is wrong", terminate);
-  // If the memory of a Read or an atomic operation is not accessible, its completion reports that, so no event is
-  // needed.
+  // If the error is that the memory of a Read or an atomic operation of this end is not accessible, the completion of
+  // this operation reports the error, so no event is needed.
   if (!session_->receive_error_reported && !session_->receiver.failed_read()) host_->report(event_of(terminate));
   end_with(terminate);
 }
@@ -185,7 +185,7 @@ void Connection::peer_terminated(const rdmap::Terminate& terminate) {
       if (atomic && status == rdmap::Status::remote_operation) status = rdmap::Status::remote_invalid_request;
     }
   }
-  // On InfiniBand the completion of the culprit reports the error, so a manual connection needs no event.
+  // A manual connection behaves as on InfiniBand, where the completion of the culprit alone reports the error.
   if (!session_->rules.manual || !culprit) host_->report(IBV_EVENT_QP_FATAL);
   end(culprit, status, true);
 }
@@ -194,8 +194,8 @@ void Connection::peer_closed(bool broken) {
   if (phase_ == Phase::idle || phase_ == Phase::ended || phase_ == Phase::gone) return;
   if (phase_ == Phase::lingering) {
     const LockGuard lock(locks.send);
-    // The peer may have closed only its sending direction. If it reads on, it still gets what is left; stop_lingering()
-    // limits the time for that.
+    // The peer may have closed only its sending direction, and may still read. So this end goes on sending what is
+    // left; stop_lingering() limits the time.
     if (!broken && !session_->shared && !is_done()) return;
     phase_ = Phase::ended;
     forget_deferred();
@@ -204,8 +204,8 @@ void Connection::peer_closed(bool broken) {
     session_->socket.close();
     return;
   }
-  // An initiator that does not support what the MPA Reply asks for gives up without a message. So if the peer has sent
-  // none, the log says that markers may be the reason.
+  // An initiator that does not support the markers that the MPA Reply asks for closes without having sent a message. So
+  // if this end has asked for markers and the peer has sent no message, the log names markers as a possible reason.
   const bool unheard = !session_->rules.initiator && !session_->rules.manual && !session_->receiver.heard();
   log_event(broken ? LogLevel::error : LogLevel::info, "queue pair 0x%06x: its connection ends: %s%s", number_,
             broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it",
@@ -249,8 +249,8 @@ void Connection::peer_left(bool broken) {
   stop_receiving();
 }
 
-// LLP Connection Lost or Reset (Verbs draft figure 24). Called after end(), so the state is ERR already (section
-// 6.2.5).
+// Reports the async event of LLP Connection Lost or Reset (Verbs draft figure 24), unless a completion has reported the
+// error. Called after end(), so the state is ERR already (section 6.2.5).
 void Connection::report_lost() {
   {
     const LockGuard lock(locks.send);
@@ -263,12 +263,13 @@ void Connection::report_lost() {
 
 void Connection::end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
   tell_owner();
-  note_placed();  // before the Terminate or FIN that the peer gets
+  note_placed();  // before the peer gets our Terminate or FIN
   say_placed();
   {
     const LockGuard lock(locks.send);
     host_->enter_error();
-    // Work that could not be sent failed before any other error was found, unless `culprit` is older work.
+    // Work that could not be sent is reported as the failed work, with its own status, instead of `culprit`, unless
+    // `culprit` was posted before it.
     if (const auto& failure = session_->transmitter.failure(); failure && !(culprit && *culprit < failure->sequence)) {
       culprit = failure->sequence;
       status = failure->status;
@@ -374,7 +375,8 @@ void Connection::stop_closing(std::uint64_t) {
   report_lost();
 }
 
-// The peer has closed, but messages that it sent before still wait for receives. The program gets time to post them.
+// The peer has closed, but messages that it sent before still wait for receives. The program gets time to post
+// receives.
 void Connection::give_up_later() {
   if (session_->giving_up) return;
   session_->giving_up = later(kPeerTimeout, &Connection::give_up, session_->pauses);

@@ -55,8 +55,8 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
       if (n > 0) continue;
       if (n == -EAGAIN) return;
       if (n < 0 || !has_unsent(socket_)) return end();
-      // The peer has closed its half only. Its FIN keeps the socket readable, so from here on epoll reports only
-      // changes.
+      // The peer has closed its sending direction, and TCP still has octets to send. The peer's FIN keeps the socket
+      // readable, so from here on epoll reports only EPOLLHUP and EPOLLERR, edge-triggered.
       if (!std::exchange(peer_closed_, true)) CmLoop::instance().change(socket_.fd(), EPOLLET);
       return;
     }
@@ -109,7 +109,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
 
 void linger_and_close(TcpStream&& socket) {
   socket.shutdown_send();
-  // In the usual case the peer has closed already, and nothing is left to read or to send: closes at once.
+  // Usually the peer has closed already, and nothing is left to read or to send. Then the socket is closed at once.
   char octet;
   const long n = ::syscall(SYS_recvfrom, socket.fd(), &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr);
   if (n == 0 && !has_unsent(socket)) return socket.close();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How to close a socket whose last octets TCP has not delivered yet. Thread-safe. The functions take the open socket.
+// How to close a socket whose last octets TCP has not delivered yet. The functions take ownership of the socket, which
+// must be open. Thread-safe.
 #pragma once
 
 #include "base/stream/tcp_stream.h"

@@ -11,8 +11,8 @@ namespace uiw::provider {
 
 class Movement {
  public:
-  static constexpr std::chrono::seconds kLook{1};      // between two calls of goes_on()
-  static constexpr std::chrono::seconds kPatience{5};  // without progress
+  static constexpr std::chrono::seconds kLook{1};      // the time between two calls of goes_on()
+  static constexpr std::chrono::seconds kPatience{5};  // how long a connection may be without progress
 
   // Two counters that change as long as there is progress.
   using Counters = std::pair<std::uint64_t, std::uint64_t>;

@@ -15,9 +15,9 @@ namespace uiw::provider {
 
 class ReadAhead {
  public:
-  // Keeps `rest`. If no octets are kept yet, `rest` is copied; otherwise `rest` must be the end of the octets that are
-  // kept, and is not copied again, since a caller that takes only one small message must not copy all the others. False
-  // if there is no memory, or `rest` cannot be read.
+  // Keeps `rest`. If no octets are kept yet, `rest` is copied. Otherwise `rest` must be the last part of the octets
+  // that are kept; then nothing is copied, so that a caller that processes one small message at a time does not copy
+  // all later messages each time. False if there is no memory, or `rest` cannot be read.
   bool keep(Octets rest) {
     if (size_ == 0 && !rest.empty()) {
       octets_.reset(new (std::nothrow) std::byte[rest.size()]);
@@ -28,7 +28,7 @@ class ReadAhead {
     taken_ = size_ - rest.size();
     return true;
   }
-  // Valid until drop().
+  // The octets of the last keep(). Valid until drop().
   Octets rest() const { return {octets_.get() + taken_, size_ - taken_}; }
   void drop() {
     octets_.reset();

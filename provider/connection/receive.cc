@@ -32,13 +32,14 @@ constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read
 bool Connection::receive_turn(Driver driver, bool& work) {
   const Phase phase = phase_.load();
   if (phase == Phase::idle || phase == Phase::ended || phase == Phase::gone) return false;
-  // An error of the sender ends the session before anything is read, since nothing may be placed for work that such an
-  // error has failed.
+  // If sending has failed, the session ends before anything is read: the program learns that its work has failed, and
+  // after that nothing may be placed for this work.
   if (take_error() && runs_or_closes()) end_for_send_error(true);
   if (session_->piggybacking.begin_turn())
     session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
-  // Epoll does not report again what arrived while the stream waited for a posted receive. So if it has waited, there
-  // may be no event for the turn that would send a delayed answer, and the answer is not delayed.
+  // Whether an answer that becomes due in this turn may be delayed. An answer that was due before was delayed already.
+  // While the stream is stalled, epoll does not report again what has arrived, so there may be no event that causes a
+  // later turn, and an answer that is delayed until then might never be sent.
   const bool may_wait = !session_->answer_wanted && !has_to_say() && !signals.receive_stalled;
   work = receive_and_complete(driver);
   if ((session_->answer_wanted || has_to_say()) && session_->rules.manual && may_wait) {
@@ -57,14 +58,14 @@ bool Connection::receive_turn(Driver driver, bool& work) {
       driver, {session_->transmit_wanted || session_->answer_wanted, full(), signals.deferred, ends});
   if (!wanted && driver == Driver::poll) return false;
   session_->transmit_wanted = session_->answer_wanted = false;
-  // If the sending thread has found the socket full meanwhile, there may be room again, so send_turn() is to be called
-  // in that case, too.
+  // The sending thread may have found the socket full after `wanted` was computed, and there may be room again. So the
+  // caller has to call send_turn() in that case, too.
   return !delegate_to_sending_thread() && (wanted || full());
 }
 
-// As receive(); and completes work that the peer has placed, which counts as work, too. Each receive() that finds
-// nothing lets the peer know that only octets are awaited. So peer_has_placed(), by which the peer also learns that
-// placement is awaited, comes after each.
+// Calls receive(), then completes work that the peer has placed, if shared memory shows that. True if octets have come
+// or work has completed. The order of the two matters: a receive() that finds nothing asks the peer to wake this end
+// when it writes octets, and peer_has_placed() extends this request to the time when the peer has placed more.
 bool Connection::receive_and_complete(Driver driver) {
   const bool octets_came = receive(driver);
   if (phase_ == Phase::lingering) end_lingering();
@@ -165,17 +166,19 @@ bool Connection::receive(Driver driver) {
   if (!was_stalled) {
     any = receive_available(driver, *io);
   } else if (resume()) {
-    // Epoll does not report again what arrived meanwhile, so this reads all there is, as after an event.
+    // Epoll does not report again what arrived while the stream was stalled, so this reads all that has arrived, as
+    // after an event.
     receive_available(Driver::event, *io);
   }
   note_placed();
   return any;
 }
 
-// Reads once, as ByteStream::receive() does. `room_filled`: there may be more octets. Without CRC the rest of a long
-// payload is read straight into the program's memory. Then only few octets behind that payload are read into the
-// staging buffer, the end of the FPDU and the start of the next one: where the payload of the next FPDU is to be placed
-// is known only once its headers have been read.
+// Reads once; returns what ByteStream::receive() returns. Sets `room_filled` to true if the octets have filled the
+// whole room, so that there may be more octets. Without CRC the rest of a long payload is read straight into the
+// program's memory. After this payload only few octets are read into the staging buffer (the end of this FPDU and the
+// start of the next one), since it is not known where the payload of the next FPDU is to be placed before its headers
+// are read.
 ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
   ByteStream& stream = octets();
   const MutableOctets staging{io.staging.get(), IoScratch::kStaging};
@@ -218,8 +221,8 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
     if (!goes_on) return true;  // the session is over, and `stream` may be gone
     stream.used();
     if (signals.receive_stalled) return true;
-    // A poll may stop here, since the program polls again. Epoll reports an end only once, perhaps together with these
-    // octets; so after an event this reads until the socket is empty or the budget is used up.
+    // A poll may stop here, since the program polls again. Epoll reports the end of the stream only once, perhaps
+    // together with these octets; so after an event this reads until the socket is empty or the budget is used up.
     if ((driver == Driver::poll || short_is_last) && !room_filled) return true;
     if (driver != Driver::poll && size >= budget) {
       engine_.request_turn(number_);
@@ -240,8 +243,8 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
   }
 }
 
-// Processes octets that were read: first `filled` octets, which the deframer has already and which continue an FPDU,
-// then `rest`. False once the session is over.
+// Processes octets that were read: first `filled` octets, which were read into the memory that the deframer has named
+// for the FPDU in progress (Deframer::wanted()), then `rest`. False once the session is over.
 bool Connection::take(std::size_t filled, Octets rest) {
   if (filled == 0) return take_octets(rest);
   const mpa::Deframer::Result result = session_->deframer.filled(filled, session_->receiver);
@@ -283,8 +286,8 @@ void Connection::set_receive_stalled(bool stalled) {
   if (session_->transmitter.completion() == rdmap::Completion::local) return;
   const LockGuard lock(locks.send);
   session_->transmitter.set_receive_stalled(stalled);
-  // The rule by which Sends and Writes complete has changed with this, so work behind a fence, FIN or a probe may be
-  // sent now.
+  // While the stream is stalled, Sends and Writes complete when TCP has taken them, otherwise when the peer has placed
+  // them. With this change, work that a fence has held back, a FIN, or a probe may be due.
   session_->transmit_wanted = true;
 }
 
@@ -304,9 +307,10 @@ void Connection::wait_for_first_message(bool by_owner) {
     later(kReplyTime, &Connection::speak_first, false);
 }
 
-// Whether the peer has sent its first message, or has accepted shared memory as the caller. Both show that the caller
-// has the MPA Reply. With shared memory the caller's first message waits for this end's switch frame, and is never sent
-// if the caller's program ends the connection before. (Over TCP it is sent before that program learns of the
+// True if the peer has sent its first message, or if the peer is the caller and has accepted shared memory. Either
+// shows that the caller has the MPA Reply. The acceptance has to count, since with shared memory the caller sends its
+// first message only after the switch frame of this end (base/stream/switch_format.h): if the caller's program ends the
+// connection earlier, that message never comes. (Over TCP the first message is sent before the program learns of the
 // connection.)
 bool Connection::heard() const {
   return session_->receiver.heard() ||
@@ -420,8 +424,8 @@ bool Connection::next_receive(rdmap::ReceiveBuffer& buffer) {
 void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) session_->receive_error_reported = true;
   if (tells_placed() && status == rdmap::Status::success) {
-    // This comes before the completion: the program may answer as soon as it has that, and when the peer sees the
-    // answer, it must also see that its own message has been placed.
+    // The position is noted before the receive completes. The program may answer as soon as it has the completion, and
+    // when the peer sees the answer, it must also see that its own message has been placed.
     session_->shared->note_placed(session_->deframer.taken() + mpa::fpdu_size(message.ulpdu));
   }
   if (session_->rules.one_cq || session_->follows_peer) wait_for_sends();
@@ -432,7 +436,7 @@ void Connection::read_complete() {
   const LockGuard lock(locks.send);
   session_->transmitter.read_complete();
   publish_deferred();  // the set of deferred sends may have changed: a probe may be needed now
-  // The next Read, work behind a fence, or the end of the session may be sent now.
+  // The next Read, work that a fence has held back, or FIN may be sent now.
   note_confirmed();
 }
 

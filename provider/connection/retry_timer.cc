@@ -20,7 +20,7 @@ constexpr milliseconds kToConnect{500}, kMostGranted{4000};
 // timers.
 constexpr milliseconds kLeastRnrTime{100};
 constexpr milliseconds kInVain{500};  // how long the oldest work waits if the peer has closed the connection
-constexpr unsigned kForEver = 7;      // value of rnr_retry
+constexpr unsigned kForEver = 7;      // as rnr_retry: work waits for a receive without a time limit
 // The 32 values of min_rnr_timer, in microseconds.
 constexpr unsigned kRnrTimers[] = {655'360, 10,     20,     30,      40,      60,      80,      120,
                                    160,     240,    320,    480,     640,     960,     1280,    1920,
@@ -37,7 +37,8 @@ milliseconds retry_time(const ibv_qp_attr& attributes) {
 
 milliseconds rnr_time(const ibv_qp_attr& attributes) {
   if (attributes.rnr_retry >= kForEver) return milliseconds{0};
-  // On InfiniBand the peer's min_rnr_timer counts. It is unknown here, but programs usually set the same at both ends.
+  // On InfiniBand the peer's min_rnr_timer counts. It is unknown here, so this end's min_rnr_timer is used instead:
+  // programs usually set the same value at both ends.
   const microseconds all(kRnrTimers[attributes.min_rnr_timer % std::size(kRnrTimers)] * (attributes.rnr_retry + 1U));
   return std::max(kLeastRnrTime, std::chrono::ceil<milliseconds>(all));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How long posted work may wait for its peer on a manual connection, or one of rdma_cm in the RoCE view, by the
-// attributes timeout, retry_cnt and rnr_retry of ibv_modify_qp. An adapter counts its retransmissions. Here TCP
-// retransmits, so the limit is the time that the retransmissions of an adapter would take, with an addition for busy
-// hosts.
+// Decides whether posted work has waited too long for the peer, on a manual connection or on an rdma_cm connection in
+// the RoCE view. The program sets the limits by the attributes timeout, retry_cnt and rnr_retry of ibv_modify_qp. An
+// adapter counts its retransmissions. Here TCP retransmits, so the limit is the time that the retransmissions of an
+// adapter would take, with an addition for busy hosts.
 //
 // This class only decides; the caller ends the session. Called with the sender's lock held.
 #pragma once

@@ -30,7 +30,8 @@ void Connection::transmit(ProbePolicy policy) {
   session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
-    // The thread "uiw-progress" has buffers of its own and takes over. socket_full makes it call send_turn().
+    // There is no memory for the buffers of this thread. The thread "uiw-progress" has buffers of its own and sends
+    // instead; socket_full makes it call send_turn().
     session_->send_state = SendState::socket_full;
     publish_deferred();
     return engine_.take_over(number_);
@@ -72,7 +73,7 @@ void Connection::transmit(ProbePolicy policy) {
   }
   publish_deferred();
   finish_sending();
-  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also after a failed answer
+  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also if an answer to the peer failed
 }
 
 // Something cannot be sent, so the session has to end. Ending it flushes the work, but another thread may be placing
@@ -97,9 +98,9 @@ void Connection::take_placed() {
   } while (awaited != rdmap::PlacementTracker::kNowhere && placed >= awaited);
 }
 
-// To be called before the sending thread stops: stores the position at which more work completes, so that a thread that
-// then receives an answer of the peer knows what the answer confirms. True if work has completed now, so that there may
-// be more to send.
+// To be called before the sending thread stops. Stores the position up to which the peer has to place octets until more
+// work completes; from then on threads that receive compare the peer's position with it (peer_has_placed()). True if
+// work has completed now, so that there may be more to send.
 bool Connection::await_placement() {
   if (!session_->follows_peer) return false;
   session_->awaited_position.store(session_->transmitter.awaited_position());

@@ -14,7 +14,8 @@ namespace uiw::provider {
 // section 8.3.2).
 rdmap::Status completion_status_of(const rdmap::Terminate& terminate);
 
-// The async event at the end that found the error (Verbs draft figures 24 and 25).
+// The async event that is reported to the program of the side that sends this Terminate, since it has found the error
+// (Verbs draft figures 24 and 25).
 ibv_event_type event_of(const rdmap::Terminate& terminate);
 
 }  // namespace uiw::provider

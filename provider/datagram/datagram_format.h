@@ -47,7 +47,7 @@ struct DatagramHeader {
   std::uint32_t destination_qp = 0, source_qp = 0;
   std::uint32_t qkey = 0;
   bool solicited = false;
-  // The consumer's four octets as a big-endian word, see rdmap::word_of.
+  // The four octets of immediate data, read as a big-endian word (rdmap::word_of()).
   std::optional<std::uint32_t> immediate;
   // Counts the sender's datagrams, for people who read a capture. Receivers ignore it.
   ddp::Msn msn{};
@@ -73,7 +73,7 @@ struct DecodedDatagram {
 
 using DatagramHeaderOctets = std::array<std::byte, kDatagramHeaderSize>;
 
-// The queue pair numbers must fit 24 bits. The caller sends the payload and the CRC behind the header.
+// The queue pair numbers must fit 24 bits. The caller sends the payload and the CRC after the header.
 inline DatagramHeaderOctets encode(const DatagramHeader& header) {
   DatagramHeaderOctets octets{};
   std::memcpy(octets.data(), kDatagramKey.data(), kDatagramKey.size());

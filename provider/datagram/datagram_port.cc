@@ -21,7 +21,7 @@ namespace uiw::provider {
 
 namespace {
 
-// The open ports, by the engine of the context and the UDP port (0 for the multicast port).
+// The open ports. The key is the engine of the context and the UDP port (0 for the multicast port).
 struct Opened {
   Mutex mutex;
   std::map<std::pair<const Engine*, std::uint16_t>, std::weak_ptr<DatagramPort>> ports UIW_GUARDED_BY(mutex);
@@ -90,8 +90,8 @@ DatagramPort::~DatagramPort() {
     hide_qp(number_);
     engine_.remove(*this);
     wait_for_readers();
-    // Other descriptors of this socket stay open (qp_port.cc, the child of a fork), so close() would not remove fd_
-    // from the epoll set. EPOLL_CTL_ADD would then fail for a later descriptor of this socket with the same number
+    // Other descriptors of this socket stay open, in qp_port.cc and in the child of a fork, so close() would not remove
+    // fd_ from the epoll set. If a later descriptor of this socket got the same number, EPOLL_CTL_ADD would then fail
     // (EEXIST).
     engine_.release(fd_);
     free_qp_number(number_);

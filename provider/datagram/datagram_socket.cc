@@ -85,9 +85,9 @@ Value value_of(cmsghdr* at) {
   return value;
 }
 
-// Reads the control messages: the local address that the piece was sent to, and the fields of its IP header. If the
-// piece is several datagrams, these have the same fields, and their size is read, too. False if the local address is
-// missing.
+// Reads the control messages of what the kernel has delivered at a time (IncomingPiece): the local address that it was
+// sent to, and the fields of its IP header. If the kernel has joined several datagrams, these have the same fields, and
+// their size is read, too. False if the local address is missing.
 bool read_control(msghdr& message, IncomingPiece& piece) {
   constexpr std::uint8_t kUsualHopLimit = 64;  // used if the kernel does not report the hop limit
   IpFields& ip = piece.all.ip;

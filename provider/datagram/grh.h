@@ -10,7 +10,7 @@
 
 namespace uiw::provider {
 
-// `udp_payload`: the number of octets behind the UDP header.
+// `udp_payload`: the number of octets after the UDP header.
 inline Grh grh_of(const Gid& from, const Gid& to, const IpFields& ip, std::size_t udp_payload) {
   constexpr std::byte kUdp{17};
   constexpr std::size_t kUdpHeader = 8, kIpv4Header = 20, kMapped = 12;

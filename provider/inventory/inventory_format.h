@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The format in which inventories are passed between processes of one host. Encoding and decoding stand side by side.
 //
-// An inventory is encoded as an InventoryHeader, with the sizes and counts of the records of each kind, and the records
-// behind it, all as they are in memory. The inventory of another release of uiw is refused if its records have other
+// An inventory is encoded as an InventoryHeader, with the sizes and counts of the records of each kind, and then the
+// records, all as they are in memory. The inventory of another release of uiw is refused if its records have other
 // sizes.
 #pragma once
 
@@ -67,8 +67,8 @@ inline std::vector<std::byte> encode_inventory(const Inventory& inventory) {
   return octets;
 }
 
-// Empty if the octets are not a whole inventory with records of the same sizes as in this release. The other process
-// may be hostile, so this function checks the device of each record and terminates each text.
+// Returns no value if the octets are not a whole inventory with records of the same sizes as in this release. The other
+// process may be hostile, so this function checks the device of each record and terminates each text.
 inline std::optional<Inventory> decode_inventory(std::span<const std::byte> octets) {
   InventoryHeader header{};
   if (octets.size() < sizeof header) return std::nullopt;

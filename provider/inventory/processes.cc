@@ -43,15 +43,15 @@ constexpr char kPurpose[] = "the list of RDMA processes";
 constexpr char kQuestion[] = "uiw inventory?";
 constexpr std::size_t kMostAsked = 256;
 constexpr off_t kLongest = off_t{1} << 28;
-// kLateTime: how long ask_processes() waits in all if only processes that were late before have not answered. kLateFor:
-// how long a process counts as late.
+// A process that does not answer a question in time counts as late for kLateFor. kLateTime: how long ask_processes()
+// waits in all if, of the processes that it has asked, only late ones have not answered.
 constexpr std::chrono::milliseconds kLateTime{10};
 constexpr std::chrono::seconds kLateFor{1};
 
 // Owns a descriptor until the end of a scope.
 class Descriptor {
  public:
-  // Takes ownership of a guarded descriptor; `fd` may be -1.
+  // Takes ownership of a descriptor that DescriptorChange has guarded (base/descriptor.h); `fd` may be -1.
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&&) = delete;
@@ -232,7 +232,7 @@ class Answering final : public CmLoop::Handler {
 struct Published {
   Mutex mutex;
   std::shared_ptr<Answering> answering UIW_GUARDED_BY(mutex);
-  std::atomic<unsigned> generation{~0U};  // the fork generation in which `answering` was made
+  std::atomic<unsigned> generation{~0U};  // fork_generation() of the process that has made `answering`
 };
 Published& published() {
   static Immortal<Published> instance;
@@ -251,7 +251,8 @@ Late& late() {
   return *instance;
 }
 
-// Creates the objects of published() and late() when the library is loaded (see provider/verbs/fork.h).
+// Creates the objects of published() and late() when the library is loaded. Otherwise the child of a fork might find
+// the guard of a static variable locked by another thread of the parent.
 [[maybe_unused]] const bool prepared = [] {
   published();
   late();

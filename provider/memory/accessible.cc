@@ -45,7 +45,8 @@ struct Pages {
 
 std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-// The pages of a range, which must not be empty. Nothing if the range wraps around the end of the address space.
+// The pages of a range, which must not be empty. Returns no value if the range wraps around the end of the address
+// space.
 std::optional<Pages> pages_of(const std::byte* address, std::size_t length) {
   const std::uintptr_t page = page_size();
   const auto first = reinterpret_cast<std::uintptr_t>(address);
@@ -76,7 +77,7 @@ enum class Answer { yes, no, not_known };
 
 // Asks by PROCMAP_QUERY. Uses bare system calls, which are no cancellation points.
 Answer ask_mappings(const Pages& pages, bool writable) {
-  const DescriptorChange change;  // covers the time until the descriptor is closed
+  const DescriptorChange change;  // keeps the program from closing `maps` before this function does
   const int maps = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, kMaps, O_RDONLY | O_CLOEXEC));
   if (maps < 0) return Answer::not_known;
   Answer answer = Answer::yes;

@@ -50,7 +50,7 @@ bool whole_address_space(const void* address, std::size_t length, unsigned acces
   return (access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX;
 }
 
-// 0, EINVAL, EOPNOTSUPP or EFAULT.
+// Checks what a region is to be registered with. Returns 0, EINVAL, EOPNOTSUPP or EFAULT.
 int check_memory(const void* address, std::size_t length, unsigned access) {
   if (const int error = check_flags(access, kKnownAccess); error != 0) return error;
   if (whole_address_space(address, length, access)) return (access & IBV_ACCESS_HUGETLB) != 0 ? EINVAL : 0;
@@ -232,7 +232,7 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
       (domain && (pd == nullptr || &pd->context() != &pd_->context()))) {
     return EINVAL;
   }
-  if (retired_) return EINVAL;  // an earlier call has failed, or end() was called: it can only be destroyed
+  if (retired_) return EINVAL;  // an earlier call has failed, or end() was called
   const unsigned wanted = rights ? access : access_;
   void* const at = translation ? address : region_.memory;
   const std::size_t size = translation ? length : region_.length;
@@ -355,7 +355,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags, const ib
   }
   // All entries are checked before the first one is fetched.
   for (const bool fetching : {false, true}) {
-    if (fetching && advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) break;  // nothing to fetch
+    if (fetching && advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) break;  // no page is to be faulted in
     for (std::uint32_t i = 0; i < count; ++i) {
       const ibv_sge& sge = list[i];
       const auto stag = static_cast<ddp::Stag>(sge.lkey);

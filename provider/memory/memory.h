@@ -4,8 +4,8 @@
 //
 // Functions that create an object return it to the caller, who owns it, or null with errno; Pd::create() throws
 // std::bad_alloc instead. Threads: different objects may be used at the same time; calls on one object must not
-// overlap. A Pd must remain live as long as the objects in it, a Dm as long as its regions; in_use() says whether there
-// are any.
+// overlap. A Pd must remain live as long as the objects in it, a Dm as long as its regions; in_use() is true while
+// there are such objects or regions.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,8 +29,8 @@ class Context;
 using DeviceFile = std::uint64_t;
 inline constexpr DeviceFile kNoDeviceFile = 0;
 
-// A protection domain: it says which queue pairs may use which memory. It shares in the ownership of its context. The
-// plugin refuses to destroy a domain that is in_use() (EBUSY).
+// A protection domain: it says which queue pairs may use which memory. It shares ownership of its context. The plugin
+// refuses to destroy a domain that is in_use() (EBUSY).
 class Pd : public std::enable_shared_from_this<Pd> {
  public:
   // Creates a domain that several contexts can own. If the last owner releases a domain that is in_use(), it is never
@@ -109,14 +109,14 @@ class Mr : public std::enable_shared_from_this<Mr> {
                                                unsigned access);
   UIW_API ~Mr();
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
-  // Threads other than the owner's may call these two functions only inside Listed<Mr>::for_each(), since reregister()
-  // changes the values.
+  // Threads other than the owner's may call these two functions only inside Listed<Mr>::for_each(), which holds the
+  // lock under which reregister() changes the values.
   const Pd& pd() const { return *pd_; }
   const ddp::Region& region() const { return region_; }
   std::uint32_t listed_number() const { return listed_.number(); }
 
-  // The first half of destruction: from here on the STag names no region, and when the call returns nothing uses the
-  // memory of the region any more. Returns 0, or EBUSY while windows are bound to the region.
+  // Ends access to the memory: from here on the STag names no region, and when the call returns nothing uses the memory
+  // of the region any more. The object stays. Returns 0, or EBUSY while windows are bound to the region.
   int prepare_destroy();
   // Ends access to the memory of the region (prepare_destroy()) and removes the region from its protection domain. A
   // context that has imported the region keeps this object, which then has no memory any more. Returns 0, or EBUSY
@@ -124,8 +124,8 @@ class Mr : public std::enable_shared_from_this<Mr> {
   UIW_API int end();
 
   // ibv_rereg_mr: returns 0 or an errno. After EBUSY (windows are bound to the region), and after EINVAL because of
-  // `flags`, `pd` or the kind of the region, the region is as before. After any other error it can only be destroyed
-  // (Verbs draft section 7.3.2.3). The key stays the same.
+  // `flags`, `pd` or the kind of the region, the region is as before. After any other error the region can only be
+  // destroyed (Verbs draft section 7.3.2.3). The key stays the same.
   UIW_API int reregister(int flags, Pd* pd, void* address, std::size_t length, unsigned access);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The objects that libibverbs and programs use, and the objects of libuiw behind them. The member `base` is the one
-// that libibverbs and programs see; except in Context it is the first member.
+// The plugin's objects. Each contains the object that libibverbs and the program use (`base`), which is the first
+// member except in Context, and most have a member `rnic` for the object of libuiw.so.1 that carries out the
+// operations.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,13 +27,13 @@ struct Device {
   verbs_device base;
 };
 // Contains a verbs_context. The verbs_context begins in `front`, at an offset that depends on the release of rdma-core,
-// and ends with `base`, the program's ibv_context. The members behind `base` are the plugin's own.
+// and ends with `base`, the program's ibv_context. The members after `base` are the plugin's own.
 struct Context {
   alignas(void*) unsigned char front[kMostGrowth * sizeof(void*) + kVerbsContext39 - sizeof(std::size_t) -
                                      sizeof(ibv_context)];
   std::size_t verbs_size;  // the size of verbs_context, as libibverbs has stored it
   ibv_context base;
-  void* spare[32];  // room for a longer verbs_context than is known here, until open_context() refuses it
+  void* spare[32];  // if verbs_context is longer than known here, it ends in `spare`, and open_context() fails
   verbs_context* verbs;
   std::shared_ptr<rnic::Context> rnic;  // constructed and destroyed explicitly, since libibverbs allocates the struct
 };
@@ -49,7 +50,8 @@ struct Pd {
   rnic::Share share{};            // empty in a parent domain and in an imported domain
   Td* td = nullptr;
   ibv_parent_domain_init_attr functions{};  // the allocators of a parent domain, if comp_mask names them
-  std::atomic<int> users{0};                // queue pairs, address handles, and completion queues of a parent domain
+  // The number of queue pairs and address handles that use this object; in a parent domain also of completion queues.
+  std::atomic<int> users{0};
   // True for an imported domain. Then `users` also counts the import itself, until ibv_unimport_pd(). Queue pairs may
   // outlive that call, so the last user deletes the object.
   bool imported = false;

@@ -53,7 +53,9 @@ Context* open_context(ibv_device* device, int cmd_fd) {
   if (context == nullptr) return nullptr;
   context->verbs = reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) + start);
   if (context->verbs_size != size) {
-    discard(context, ENOTSUP);  // verbs_context, and perhaps the table of operations, has grown within its private ABI
+    // This libibverbs has a longer verbs_context than the plugin knows for its private ABI. Its table of operations may
+    // be longer, too, so the plugin could not fill it in.
+    discard(context, ENOTSUP);
     return nullptr;
   }
   new (&context->rnic) std::shared_ptr<rnic::Context>(
@@ -86,9 +88,9 @@ void close_context(Context* context, int error) {
 
 void free_context(ibv_context* context) { close_context(context_of(context), errno); }
 
-// Opens another context on the file behind `cmd_fd`. Contexts on one file can import each other's protection domains
-// and memory. Queue pairs and async events belong to one context and end with it. EINVAL if no other context has this
-// file.
+// Opens another context on the file to which `cmd_fd` refers. Contexts on one file can import each other's protection
+// domains and memory. Queue pairs and async events belong to one context and end with it. Fails with EINVAL if no other
+// context has this file.
 verbs_context* import_context(ibv_device* device, int cmd_fd) {
   Context* const context = open_context(device, cmd_fd);
   if (context == nullptr || context->rnic->shares_file()) return context == nullptr ? nullptr : context->verbs;
@@ -109,8 +111,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
-  // Before release 49 ibv_port_attr ends with port_cap_flags2. Later releases of libibverbs clear the members behind
-  // it.
+  // Copies the members up to port_cap_flags2, which are all that the program's ibv_port_attr has if its libibverbs is
+  // older than release 49. Later releases of libibverbs clear the remaining members themselves.
   constexpr std::size_t kSize39 = offsetof(ibv_port_attr, port_cap_flags2) + sizeof attributes->port_cap_flags2;
   ibv_port_attr all = {};
   const int error = errno_of([&] { return context_of(context)->rnic->query_port(port, all); });
@@ -128,7 +130,7 @@ void flush_pending(Qp* qp) {
 
 ibv_send_wr& begin_request(ibv_qp_ex* handle, ibv_wr_opcode opcode) {
   Qp* qp = of(handle);
-  flush_pending(qp);  // the request before this one had no data
+  flush_pending(qp);  // a request that is still pending at this point has no data
   qp->pending = {};
   qp->pending.wr_id = handle->wr_id;
   qp->pending.send_flags = handle->wr_flags;
@@ -160,7 +162,8 @@ void wr_abort(ibv_qp_ex* qp) {
   of(qp)->rnic->abort_batch();
 }
 
-// Fails if a fault of ibv_post_send() is due (UIW_FAULT), since ibv_wr_complete() posts, too.
+// A call of ibv_wr_complete() posts, so it counts as a call of ibv_post_send() for UIW_FAULT, and fails if that call is
+// to fail.
 int faulty_wr_complete(ibv_qp_ex* qp) {
   const int error = rnic::fault_of_call("post_send");
   if (error == 0) return wr_complete(qp);
@@ -235,7 +238,8 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
   give_data(qp, sges, count, IBV_SEND_INLINE);
 }
 
-// The program may set the address before the data or after the data.
+// The program may set the address before the data or after the data. After the data the request is no longer pending:
+// it is the last one of the batch, in which address_last() sets the address.
 void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t number, std::uint32_t qkey) {
   Qp* qp = of(handle);
   if (!qp->has_pending) return qp->rnic->address_last(ah, number, qkey);
@@ -292,7 +296,8 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     base.qp_type = attributes.qp_type;
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
-    // Some programs use the ibv_qp_ex without having requested its operations.
+    // Without VERBS_QP_EX ibv_qp_to_qp_ex() returns null, but some programs use the ibv_qp_ex although they have not
+    // requested its operations.
     set_comp_mask(qp->base, VERBS_QP_EX);
     if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
     of(pd)->use();
@@ -452,8 +457,8 @@ const NamedOp kFaultyOps[] = {
 };
 const std::size_t kFaultyOpCount = sizeof kFaultyOps / sizeof kFaultyOps[0];
 
-// The first row matches the modalias that all devices of uiw have, and no others. The second row matches the usual
-// device names, for the case that another release of uiw has written the sysfs files.
+// The first row matches the modalias of all devices of uiw, which no other device has. The second row matches the usual
+// names of uiw's devices, in case another release of uiw has written the sysfs files, with another modalias.
 const verbs_match_ent kMatches[] = {
     {nullptr, {.modalias = "uiw:*"}, 0, 0, VERBS_MATCH_MODALIAS},
     {nullptr, {.modalias = "rdma_device:*Nuiw_*"}, 0, 0, VERBS_MATCH_MODALIAS},

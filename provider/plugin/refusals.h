@@ -25,8 +25,8 @@ struct OperationName {
 template <OperationName name, auto function>
 struct LoggedOperation;
 
-// call() calls `function`, unless an injected fault makes the call fail, and logs a result that means a refusal: a null
-// pointer or a negative number, with errno, or an errno.
+// call() calls `function`, unless an injected fault makes the call fail. It logs each result that reports an error: a
+// null pointer or a negative number, for which errno has the error, or a positive number, which is itself the errno.
 template <OperationName name, typename Result, typename... Arguments, Result (*function)(Arguments...)>
 struct LoggedOperation<name, function> {
   static Result call(Arguments... arguments) {
@@ -54,8 +54,9 @@ struct LoggedOperation<name, function> {
   }
 };
 
-// As LoggedOperation, for an operation that posts a list of requests, but logs nothing. libibverbs gets this function
-// only in a process with injected faults of calls (calls_may_fail() of faults.h).
+// For an operation that posts a list of requests: call() calls `function`, unless an injected fault makes the call
+// fail. In that case the first request is the bad one. Nothing is logged. libibverbs gets call() only in a process with
+// injected faults of calls (calls_may_fail() of faults.h).
 template <OperationName name, auto function>
 struct FaultyPosting;
 

@@ -88,7 +88,7 @@ int CmLoop::start() {
   return ensure_thread();
 }
 
-// Creates the descriptors when they are first needed; after a failure the next call tries again. 0 or an errno.
+// Creates the descriptors if they do not exist yet; after a failure the next call tries again. Returns 0 or an errno.
 int CmLoop::prepare() {
   if (epoll_ >= 0) return 0;
   epoll_ = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
@@ -158,10 +158,10 @@ void CmLoop::post_behind(std::shared_ptr<Task> task) noexcept {
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
   const LockGuard lock(mutex_);
-  ensure_thread();  // if this fails, other calls that the caller makes fail, too
+  ensure_thread();  // a failure is ignored: callers that need the thread also call start() or watch(), which report it
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
-  // If this timer is not the first, an earlier one wakes the thread, which sees this one in time.
+  // If an earlier timer exists, the thread wakes for that one, and then takes this timer into account.
   if (made == timers_.begin()) wake();
   return timer;
 }
@@ -170,7 +170,7 @@ void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedT
   const LockGuard lock(mutex_);
   ensure_thread();
   Timers::node_type node = task->node_.empty() ? timers_.extract(task->timer_) : std::move(task->node_);
-  if (node.empty()) return;  // this is the child of a fork, and the task is the parent's
+  if (node.empty()) return;  // in the child of a fork: the task is the parent's, and its timer does not exist here
   task->timer_ = Timer(Clock::now() + delay, next_timer_++);
   node.key() = task->timer_;
   node.mapped().task = task;
@@ -236,7 +236,9 @@ bool CmLoop::keeps_process() {
                      [](const auto& handler) { return handler != nullptr && handler->keeps_process(); });
 }
 
-// How long the thread may sleep, in milliseconds, unless it is woken; -1: for ever.
+// Returns the timeout of the next epoll_wait(), in milliseconds: 0 if tasks are queued, otherwise the time until the
+// next timer, at most a minute, or -1 if there is no timer. Also records how many tasks of `behind_` the next pass
+// runs, and sets `asleep_` if the thread may sleep.
 int CmLoop::next_timeout_ms() {
   const LockGuard lock(mutex_);
   turn_behind_ = behind_.size;
@@ -266,8 +268,8 @@ void CmLoop::run_due() {
     std::shared_ptr<Task> task;
     {
       const LockGuard lock(mutex_);
-      // The number of functions that this call runs is fixed here, so that functions that post further ones cannot keep
-      // the thread from its descriptors.
+      // Limits the number of functions that this call runs: if functions posted new ones again and again, the thread
+      // would otherwise never return to its descriptors.
       if (count == ~std::size_t{0}) count = posted_.size + timers_.size();
       if (posted_.size > 0) {
         task = posted_.take();
@@ -311,8 +313,8 @@ void CmLoop::serve(const epoll_event* events, int count) {
 }
 
 // Each pass of the loop serves all descriptors that are ready when it begins, then runs posted tasks and due timers,
-// and last the tasks that post_behind() had queued before the pass. Descriptors come first, so that octets that came in
-// time are read before a deadline expires, however long the thread had to wait for a processor.
+// and last the tasks that post_behind() had queued before the pass. Descriptors come first: even if the thread has to
+// wait long for a processor, octets that arrived before a deadline are read before the timer of the deadline runs.
 void CmLoop::run() {
   std::shared_ptr<Handler> links;
   carry_out([&] {
@@ -344,8 +346,8 @@ void CmLoop::run() {
 
 // Recovers after the program has closed our descriptors although the descriptor guard protects them
 // (base/descriptor.h): no descriptor is watched any more. Timers and posted tasks need no descriptor and go on, even if
-// no new descriptors can be created. False if there are no timers and tasks: the thread ends, and the next request
-// starts another one.
+// no new descriptors can be created. Returns true once new descriptors exist, and false if no timers and tasks are
+// left: then the thread ends, and the next call that needs it starts another one.
 bool CmLoop::begin_anew() {
   UniqueLock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The event loop of the thread "uiw-cm". It serves descriptors and timers and runs posted functions, for connection
 // set-up, sockets that linger, and other work outside the data path. The thread starts with the first call of start(),
-// watch(), post(), post_behind() or after(). All functions but after_fork_in_child() are thread-safe.
+// watch(), post(), post_behind() or after(). All functions except after_fork_in_child() are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -32,11 +32,11 @@ class CmLoop {
    public:
     virtual ~Handler() = default;
     virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread "uiw-cm"
-    // Whether the process must not end yet because of this handler. Called by any thread, with the lock of the loop
-    // held.
+    // True if the process must not end yet, for example because the peer has not acknowledged all octets that a
+    // lingering socket has sent. Called by any thread, with the lock of the loop held.
     virtual bool keeps_process() const { return false; }
-    // Called in the child of a fork. Closes the child's copy of the handler's descriptor, if its socket has to close
-    // when the parent ends.
+    // Called in the child of a fork. A socket stays open as long as any process has a descriptor of it, so a handler
+    // whose socket has to close when the parent ends closes the child's copy of the descriptor here.
     virtual void abandon() {}
   };
 
@@ -82,12 +82,12 @@ class CmLoop {
 
   static CmLoop& instance();
 
-  // Starts the thread if it does not run. Returns 0 or an errno, EAGAIN if the system allows no more threads. Called by
-  // functions that would otherwise wait for the thread for ever: they fail instead.
+  // Starts the thread if it does not run. Returns 0 or an errno, EAGAIN if the system allows no more threads. To be
+  // called before something that only this thread completes: without the thread the caller would wait for ever.
   int start();
 
-  // Runs `function` on the thread; functions and tasks run in the order of posting. 0, or an errno of start(); after an
-  // error `function` does not run.
+  // Runs `function` on the thread; functions and tasks run in the order of posting. Returns 0, or an errno of start();
+  // after an error `function` does not run.
   int post(std::function<void()> function);
   // Posts a task. If the thread cannot be started now, the task waits until a later call has started the thread.
   void post(std::shared_ptr<Task> task) noexcept;
@@ -104,11 +104,12 @@ class CmLoop {
   void cancel(const Timer& timer);
 
   // Watches a descriptor until it is closed or unwatch() is called; keeps a weak reference to the handler. Starts the
-  // thread. 0 or an errno.
+  // thread. Returns 0 or an errno.
   int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
   void change(int fd, std::uint32_t epoll_events);
   void unwatch(int fd);
-  // Whether a handler delays the end of the process. True also if the lock of the loop is taken, perhaps by the caller.
+  // Whether a handler delays the end of the process. Also returns true if the lock of the loop is taken: the calling
+  // thread itself may hold it, if it has called exit() in a signal handler.
   bool keeps_process();
 
   // Take and release the lock before and after a fork. The child starts with an empty loop.
@@ -148,7 +149,8 @@ class CmLoop {
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   TableMutex mutex_;
   bool started_ UIW_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> asleep_{false};  // the thread sleeps or is about to, and is not woken; set to true under the lock
+  // True while the thread sleeps, or is about to sleep, and nobody has woken it. Set to true only with the lock held.
+  std::atomic<bool> asleep_{false};
   Queue posted_ UIW_GUARDED_BY(mutex_), behind_ UIW_GUARDED_BY(mutex_);
   std::size_t turn_behind_ = 0;  // how many tasks of behind_ this pass of run()'s loop runs; only the thread uses it
   Timers timers_ UIW_GUARDED_BY(mutex_);

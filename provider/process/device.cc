@@ -40,7 +40,8 @@ struct CacheFree {
 };
 using Cache = std::unique_ptr<nl_cache, CacheFree>;
 
-// The modified EUI-64 of a MAC address (RFC 4291, appendix A), as RDMA drivers form a GUID.
+// Returns a GUID for a device: the modified EUI-64 of the MAC address (RFC 4291, appendix A), as RDMA drivers form it,
+// or a number made from `name` if there is no MAC address.
 std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
   const auto* octets = mac == nullptr ? nullptr : static_cast<const std::uint8_t*>(nl_addr_get_binary_addr(mac));
   const bool usable = octets != nullptr && nl_addr_get_len(mac) == 6 &&
@@ -64,7 +65,8 @@ std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
   return guid;
 }
 
-// Netlink does not report the speed; /sys/class/net does for links that have one.
+// Returns the speed of an interface in Mbit/s, or 0 if it is not known. Reads it from /sys/class/net, since netlink
+// does not report it.
 unsigned speed_of(const std::string& name) {
   const std::string path = "/sys/class/net/" + name + "/speed";
   const TextFile file = open_text_file(path.c_str());
@@ -83,8 +85,8 @@ struct KnownTable {
   std::vector<Entry> entries;
 
   // An address that comes back gets its old index, unless a new address has taken this index meanwhile. A new address
-  // takes the first empty index, or else a new one at the end. The index of a link-local address is kept for this
-  // address, since it is usually absent only while the interface is down.
+  // takes the first empty index, or the next index at the end if none is empty. The index of a link-local address is
+  // never given to another address, since a link-local address is usually absent only while the interface is down.
   void merge(const std::vector<Gid>& addresses) {
     for (Entry& entry : entries)
       entry.present = std::find(addresses.begin(), addresses.end(), entry.gid) != addresses.end();
@@ -111,14 +113,14 @@ constinit TableMutex g_libnl;
 // The keys are the names of the devices.
 Immortal<std::map<std::string, KnownTable>> known_tables UIW_GUARDED_BY(g_libnl);
 
-// At the end of a process, libnl's destructor forgets the address families of links while other threads still run, and
-// a thread that then frees a link aborts the process. This library's destructor runs before libnl's; from then on no
-// link is read.
+// At the end of a process, libnl's destructor unregisters the address families of links while other threads still run,
+// and a thread that frees a link after that aborts the process. read_no_more() runs before libnl's destructor; from
+// then on read_devices() reads no links.
 constinit std::atomic<bool> at_end{false};
 [[gnu::destructor]] void read_no_more() {
   at_end.store(true);
-  // Waits for a thread that is reading links, but not for ever: that thread may be the calling one, in a signal handler
-  // that exits.
+  // Waits for a thread that is reading links, but not for ever: that thread may be the calling one, if a signal handler
+  // has interrupted it and calls exit().
   for (int tries = 0; tries < 200; ++tries) {
     if (g_libnl.try_lock()) return g_libnl.unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -176,7 +178,8 @@ std::optional<std::vector<DeviceInfo>> read_devices() {
       device.gids = table.gids();
       if (device.gids.empty()) continue;
       device.speed_mbps = speed_of(device.interface);
-      // A second device of an interface cannot have the interface's GUID.
+      // GUIDs are unique: only the first device of an interface gets the GUID of the interface. Each further device
+      // gets one made from its name.
       const bool first = devices.empty() || devices.back().ifindex != device.ifindex;
       device.guid = guid_of(first ? rtnl_link_get_addr(link) : nullptr, first ? device.interface : device.name);
       devices.push_back(device);

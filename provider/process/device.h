@@ -48,12 +48,13 @@ struct DeviceInfo {
 // std::bad_alloc.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
-// Updates the fields of `device`; false if its interface is gone. If the kernel cannot be asked, for lack of
-// descriptors for example, the device stays as it was. Throws std::bad_alloc.
+// Updates the fields of `device`. Returns false if the device, or its interface, is gone. If the kernel cannot be
+// asked, for lack of descriptors for example, returns true and leaves `device` as it was. Throws std::bad_alloc.
 bool look_again(DeviceInfo& device);
 
-// The lock for functions of libnl that take locks of libnl itself: those that make and free sockets and caches. The
-// lock is held during a fork: otherwise libnl's own locks could stay taken for ever in the child.
+// The lock for functions of libnl that take locks of libnl itself: those that make and free sockets and caches. It is
+// taken before a fork by lock_interfaces() and released after it by unlock_interfaces(): otherwise libnl's own locks
+// could stay taken for ever in the child.
 TableMutex& libnl_mutex();
 void lock_interfaces();
 void unlock_interfaces();
@@ -65,7 +66,7 @@ bool is_active(unsigned flags);
 Gid gid_of_address(int family, const void* octets);
 // The GID of a socket address; kNoGid for another address family.
 Gid gid_of(const sockaddr* address);
-// The address of a GID. A link-local address gets the scope `ifindex`.
+// The socket address of a GID and a port (host byte order). A link-local address gets the scope `ifindex`.
 sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port);
 constexpr bool is_ipv4(const Gid& gid) {
   for (std::size_t i = 0; i < 10; ++i) {

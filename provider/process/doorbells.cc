@@ -63,8 +63,8 @@ std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
   return Peer{{of_page.st_dev, of_page.st_ino}, {of_socket.st_dev, of_socket.st_ino}, {}};
 }
 
-// The doorbell that is known for this peer, or null. Checks the doorbell's socket again, since the program may have
-// closed the descriptor and the guard (base/descriptor.h) may not have noticed.
+// Returns the doorbell that is known for this peer, or null. Checks that the doorbell's descriptor is still that of the
+// peer's socket: the program may have closed the descriptor, which the guard (base/descriptor.h) may not have noticed.
 std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   const LockGuard lock(mutex_);
   std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });
@@ -78,8 +78,8 @@ std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   return nullptr;
 }
 
-// Finds or makes the doorbell of a peer; null if the descriptors cannot be used. The caller keeps both descriptors,
-// unless this function takes the socket: then `socket` becomes -1.
+// Finds or makes the doorbell of a peer. Returns null if the descriptors cannot be used or there is no memory. The
+// caller keeps both descriptors, unless this function takes the socket: then `socket` becomes -1.
 std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page, int& socket) {
   auto peer = identify(page, socket);
   if (!peer) return nullptr;

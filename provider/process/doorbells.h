@@ -28,15 +28,16 @@ class Doorbells {
   // The descriptor of the page, to be passed to peers; this object owns it. The first call makes the page. -1 if the
   // page cannot be made.
   int descriptor();
-  // Reserves a word of the page until give_back(), and returns its number. Nothing if no word is free or there is no
-  // page.
+  // Reserves a word of the page until give_back(), and returns its number. Returns nullopt if no word is free or the
+  // page cannot be made.
   std::optional<std::size_t> take();
   void give_back(std::size_t word);
   // The word with this number, which take() has returned.
   DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
 
-  // Finds or makes the doorbell of a peer (SharedOffer::FindDoorbell) from the descriptors of its page and its socket.
-  // Takes or drops both descriptors. Null if it cannot use them.
+  // Finds or makes the doorbell of a peer that has sent these two descriptors, of its page and of the socket by which
+  // its threads are woken. Takes or closes both descriptors, which have arrived during `change`. Null if it cannot use
+  // them.
   static std::shared_ptr<PeerDoorbell> of_peer(DescriptorChange& change, int page, int socket);
 
   // In the child of a fork: gives up the page, which belongs to the parent.

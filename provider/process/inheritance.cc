@@ -57,8 +57,8 @@ bool has_ended(const Ancestor& ancestor) { return (events_of(ancestor.pipe, 0) &
 // Whether the ancestor's octet is still in the pipe, so that no process is the ancestor's heir yet.
 bool has_no_heir(const Ancestor& ancestor) { return (events_of(ancestor.pipe, POLLIN) & POLLIN) != 0; }
 
-// Drops pipes that the program has closed, since it may have opened other files with these numbers. Nothing can be
-// inherited from these ancestors any more.
+// Removes ancestors whose pipe the program has closed, since the number of that descriptor may belong to another file
+// now. Nothing can be inherited from these ancestors any more.
 void drop_closed(Inheritance& own) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&own](const Ancestor& ancestor) {
     assume_held(own.mutex);
@@ -90,14 +90,16 @@ class EndWatch final : public CmLoop::Handler {
   }
 };
 
-// Whether all ancestors that had the objects of this generation have ended.
+// Whether all ancestors that had objects of this generation have ended. These are the ancestors of this and of all
+// later generations.
 bool have_ended(const Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   return std::all_of(own.ancestors.begin(), own.ancestors.end(), [generation](const Ancestor& ancestor) {
     return ancestor.generation < generation || has_ended(ancestor);
   });
 }
 
-// Tries to become the heir: reads the octet of each ancestor that had the objects of this generation.
+// Tries to become the heir: reads the octet of each ancestor that had objects of this generation. If another process
+// has read an octet already, the objects are lost to this process, which `lost_before` then says.
 void succeed(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   std::erase_if(own.ancestors, [&](const Ancestor& ancestor) {
     assume_held(own.mutex);
@@ -126,7 +128,8 @@ void make_pipe(Inheritance& own) UIW_REQUIRES(own.mutex) {
     if (*end >= 0) close_descriptor(std::exchange(*end, -1));
 }
 
-// The answer of prospect_of(): `self` if this process may become the heir.
+// The result of prospect_of(): `ancestor` if an ancestor that had objects of this generation lives, `self` if this
+// process may become the heir, `other` if it cannot.
 Owner prospect(Inheritance& own, unsigned generation) UIW_REQUIRES(own.mutex) {
   drop_closed(own);
   if (generation < own.lost_before) return Owner::other;

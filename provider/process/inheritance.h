@@ -11,7 +11,7 @@
 // pipe hangs up when the parent ends, and the child that reads the octet is the heir. A child of a child has the pipes
 // of all its ancestors. It can inherit from an ancestor once that ancestor and all later ancestors have ended.
 //
-// "Generation" is the fork_generation() in which something was made. Thread-safe.
+// "Generation" is the value of fork_generation(), the number of forks so far, when something was made. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -30,17 +30,18 @@ Owner owner_of(unsigned generation);
 // As owner_of(), but this process does not become the heir: `self` says that it could.
 Owner prospect_of(unsigned generation);
 
-// Calls the function once on the thread "uiw-cm": when the next ancestor ends, or at once if all have ended. Then
-// owner_of() may have another answer. Returns 0, or an errno of CmLoop::watch() or CmLoop::post().
+// Calls the function once on the thread "uiw-cm": when the next ancestor ends, or at once if all have ended. At that
+// time owner_of() may return another owner than before. Returns 0, or an errno of CmLoop::watch() or CmLoop::post().
 int when_ancestors_end(std::function<void()> function);
 
-// Called before a fork, and after it in the parent; the lock is held in between. `leaves`: whether there is anything
-// that a child could inherit; if not, no pipe is made.
+// prepare_inheritance() is called before a fork and takes a lock, which go_on_after_fork() releases after the fork in
+// the parent, and inherit_in_child() in the child. `leaves`: whether there is anything that a child could inherit; if
+// not, no pipe is made.
 void prepare_inheritance(bool leaves);
 void go_on_after_fork();
-// Called in the child. A program may close all its descriptors, as daemons do: `protect` keeps it from closing the
-// pipes of its ancestors until release_ancestors(), which is called once the program has closed all rdma_cm channels
-// that it has inherited.
+// Called in the child. A program may close all its descriptors, as daemons do: `protect` keeps the program from closing
+// the pipes of its ancestors until release_ancestors(), which is called once the program has closed all rdma_cm
+// channels that it has inherited.
 void inherit_in_child(bool protect);
 void release_ancestors();
 

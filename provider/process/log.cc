@@ -72,7 +72,7 @@ void log_event(LogLevel level, const char* format, ...) {
   const int length = std::vsnprintf(line.data() + start, line.size() - start, format, arguments);
   va_end(arguments);
   if (length >= 0) {
-    // The null octet behind the text, which vsnprintf() writes also if it cuts the text, becomes the newline.
+    // The newline replaces the null octet after the text. vsnprintf() writes this octet even if it cuts the text.
     const std::size_t end = std::min(start + static_cast<std::size_t>(length), line.size() - 1);
     line[end] = '\n';
     const std::string& to = settings().values.log;

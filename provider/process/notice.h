@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Messages for people on standard error. Each says what was not available or could not be written and why, or what
-// helps, since programs often report only that a call failed.
+// Messages for people on standard error. Each says what could not be had or written, and the reason or the remedy,
+// since programs often report only that a call failed.
 //
 // Messages appear only if UIW_MESSAGES is on, and once per process for each cause, since a program may retry without
 // end.

@@ -25,7 +25,7 @@ namespace {
 struct Setting {
   SettingInfo info;
   bool (*apply)(const std::string& value, Settings& settings);  // false: the value is invalid
-  std::string (*why)(const std::string& value) = nullptr;       // says what is wrong with a value that has parts
+  std::string (*why)(const std::string& value) = nullptr;       // null, or says what is wrong with an invalid value
 };
 
 bool number(const std::string& text, unsigned least, unsigned most, unsigned& value) {
@@ -66,7 +66,7 @@ bool is_device_name(const std::string& name) {
          name.find_first_not_of(kLetters) == name.npos && !name.starts_with("rxe");
 }
 
-// Whether no two devices have one name.
+// True if the names of all devices are different.
 bool names_differ(const std::vector<OfferedInterface>& offered) {
   std::vector<std::string> names;
   names.reserve(offered.size());
@@ -147,7 +147,8 @@ bool apply_runtime_dir(const std::string& value, Settings& settings) {
   return true;
 }
 
-// Makes a relative path independent of the directory to which the program may change later.
+// Makes a relative path absolute, since the program may change its directory later. Returns false if the current
+// directory cannot be determined.
 bool make_absolute(std::string& path) {
   if (path.empty() || path.front() == '/') return true;
   std::error_code error;

@@ -53,7 +53,7 @@ struct Settings {
   } port_range;                              // UIW_PORT_RANGE: TCP ports that listen for connections without rdma_cm
   std::uint16_t multicast_port = 14791;      // UIW_MULTICAST_PORT: the UDP port of multicast datagrams
   SameHost same_host = SameHost::automatic;  // UIW_SAME_HOST: what connections within a host use
-  unsigned progress_threads = 0;  // UIW_PROGRESS_THREADS: at most so many per context; 0: by the number of processors
+  unsigned progress_threads = 0;  // UIW_PROGRESS_THREADS: the most for each context; 0: by the number of processors
   unsigned mtu = 0;               // UIW_MTU: the active MTU, in octets; 0: the largest that fits the interface
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;  // UIW_RUNTIME_DIR: the directory of the sysfs tree; empty: chosen automatically
@@ -95,7 +95,7 @@ UIW_API const LoadedSettings& settings();
 // The prefix of device names, for example uiw_eth0 for eth0, unless UIW_DEVICES gives another name.
 inline constexpr char kDevicePrefix[] = "uiw_";
 std::string device_name(const OfferedInterface& offered);
-// Whether a device of this name is one of uiw's, as far as the name tells.
+// Whether the name is one that uiw gives to its devices: it has the prefix, or UIW_DEVICES lists it.
 bool is_own_device(std::string_view name);
 
 // Whether Sends and Writes of a connection complete once the peer has placed them (the remote rule). `manual`: the

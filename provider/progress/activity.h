@@ -30,7 +30,7 @@ class Activity {
   void end_driving() { driving_.store(false, std::memory_order_relaxed); }
 
   // The calling thread has looked for octets that have arrived, or has left that to another thread that holds
-  // Engine::drive_mutex_. `polls`: in a poll, and not at a post.
+  // Engine::drive_mutex_. `polls`: true in a poll, false at a post.
   void note_look(std::uint64_t now, bool polls) {
     note(now);
     last_look_.store(now, std::memory_order_relaxed);

@@ -18,12 +18,13 @@ class YieldPauses {
   // A check and a yield together take longer than this only if another thread has used up its whole time slice
   // meanwhile. Threads that run only for a moment cause no pause.
   static constexpr std::uint64_t kDisplacedNs = 500'000;
-  // The first pause is short, since a hypervisor, too, takes a processor away from a guest for a millisecond.
+  // The first pause is short, since the yield may have taken long for another reason: a hypervisor, too, takes a
+  // processor away from a guest for a millisecond.
   static constexpr std::uint64_t kFirstPauseNs = 10'000'000, kLongestPauseNs = 4096 * kFirstPauseNs;
 
   bool over(std::uint64_t now) const { return now >= resumes_; }
-  // The thread yielded at `before` and runs again at `now`. True if another thread took the processor: a pause begins,
-  // longer than the last one if that was not long ago.
+  // The thread yielded at `before` and runs again at `now`. Returns true if another thread took the processor
+  // meanwhile: then a pause begins, which is twice as long as the last one if that ended not long ago.
   bool yielded(std::uint64_t before, std::uint64_t now) {
     if (now - before <= kDisplacedNs) return false;
     pause_ = now < remembers_ ? std::min(2 * pause_, kLongestPauseNs) : kFirstPauseNs;
@@ -40,8 +41,8 @@ class YieldPauses {
   std::uint64_t remembers_ = 0;  // another thread that takes the processor before this time makes the next pause longer
 };
 
-// Whether a thread goes on checking for events instead of sleeping. It takes 5 to 50 microseconds to wake a thread; at
-// a target whose program does nothing, this would be added to each round trip of an initiator. A thread waits busily
+// Whether a thread goes on checking for events instead of sleeping. It takes 5 to 50 microseconds to wake a thread, and
+// a peer that waits for an answer of this thread would wait for that time in each round trip. A thread waits busily
 // only if its last wait was short, so that a thread with little to do sleeps. During a pause of YieldPauses the thread
 // does not wait busily: the scheduler runs a thread sooner if it has slept.
 class BusyWait {

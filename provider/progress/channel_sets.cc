@@ -86,7 +86,8 @@ void ChannelSets::report(const Set& set, unsigned events) const {
 
 bool ChannelSets::enter(Set& set) const {
   const pthread_t self = pthread_self();
-  // If the recorded waiter is this thread, a signal handler has left its earlier wait by longjmp().
+  // `waited` is also set if a signal handler has left an earlier wait of this same thread by longjmp(). Then this
+  // thread may wait again.
   if (set.waited.exchange(true) && pthread_equal(set.waiter.load(), self) == 0) return false;
   set.waiter.store(self);
   report(set, 0);

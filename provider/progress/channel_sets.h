@@ -5,9 +5,9 @@
 // (If there is more to read than that thread reads at once, the thread "uiw-progress" reads the rest.) While no thread
 // waits on a set, the set reports to the engine's set, so that "uiw-progress" and polls get its events.
 //
-// Queue pairs that share memory with a peer on this host are in none of these sets. Their peers report news by
-// doorbells, for many queue pairs at a time. So the thread "uiw-progress" receives for these queue pairs: each time
-// that it wakes, it serves several messages.
+// Queue pairs that share memory with a peer on this host are in none of these sets. Their peers wake this end through
+// one socket for all queue pairs of the context, so a peer cannot choose the thread that waits for a certain channel.
+// The thread "uiw-progress" receives for these queue pairs: each time that it wakes, it serves several messages.
 //
 // A set is made when a thread first waits on it, and is kept. At most kMost sets exist, to save descriptors: channels
 // whose numbers are equal modulo kMost share a set. Thread-safe, unless said otherwise.
@@ -73,7 +73,8 @@ class ChannelSets {
   void release(int fd) const;
 
   // To be called only while no other thread waits on one of the epoll sets or calls watch(). close() closes the epoll
-  // sets. forget() does not close them, and is for sets that the program has closed, or that a child of a fork has.
+  // sets. forget() only resets the state: it is called when the program has closed the descriptors of the sets, and
+  // after close() in the child of a fork.
   void close();
   void forget();
 

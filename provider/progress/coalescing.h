@@ -36,7 +36,8 @@ class Coalescing {
   // completions. True in a burst: then the posts wait if waits_too() or may_wait() says so.
   bool posted(unsigned requests, std::size_t octets, std::uint64_t polled);
   // Decides without the clock, since reading the clock takes a good part of the time of a small post. True: the posts
-  // wait, as those before them do. False, after kClockStride - 1 posts in a row at the latest: call may_wait().
+  // wait, as those before them do. False: may_wait() has to decide. Returns true at most kClockStride - 1 times in a
+  // row.
   bool waits_too(std::size_t most_octets);
   // Decides by the clock; true: the posts wait. Once waiting posts have `most_octets`, no further post waits. `active`:
   // when the thread last posted to any queue pair, or polled in vain, before this post.

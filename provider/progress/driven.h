@@ -42,9 +42,9 @@ class Driven {
   // Sends posts that have waited for too long. Called when the timer of the thread "uiw-progress" expires, and after
   // some posts.
   virtual void send_overdue_posts() {}
-  // In a context whose queue pairs share memory with peers, called about once a second as long as there may be
-  // something to give back: gives back memory that has not been used for sending since the last call. True if there may
-  // be more to give back at the next call.
+  // Gives back shared memory that has not been used for sending since the last call. Returns true if there may be more
+  // to give back at the next call. Called about once a second as long as any queue pair of the context may have memory
+  // to give back.
   virtual bool give_back_idle_memory() { return false; }
 
   // The number of the completion channel that gets the events of receives, or -1. Constant once Engine::add() is

@@ -55,8 +55,8 @@ class DrivenList {
   // Called by a thread that has an event of the doorbell: empties the socket, so that no other thread gets the event.
   // The thread then calls visit_rung().
   void answer_doorbell();
-  // Called by a thread that has called answer_doorbell() and will not call visit_rung() again: if a thread sleeps, and
-  // a queue pair is left for which a peer has rung or request_turn() was called, wakes a thread.
+  // Wakes a thread if one sleeps and there still is a queue pair for which a peer has rung or request_turn() was
+  // called. Called by a thread that has called answer_doorbell() and will not call visit_rung() again.
   void pass_doorbell_on();
   // Drops the doorbell's descriptors without closing them, since the program has closed them.
   void forget_doorbell();

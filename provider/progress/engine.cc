@@ -37,7 +37,9 @@ constexpr unsigned kClockStride = 4;  // of polls in a row that find nothing, on
 // After kQuietAsks polls in a row whose epoll_wait() found nothing, only one poll in kAskStride calls epoll_wait().
 constexpr unsigned kQuietAsks = 64;
 constexpr unsigned kAskStride = 8;
-constexpr unsigned kParkAfter = 3;  // the thread "uiw-progress" parks after this many wake-ups that find polling
+// After this many wake-ups in a row that find the program polling, the thread "uiw-progress" parks: it sleeps on its
+// timer.
+constexpr unsigned kParkAfter = 3;
 constexpr std::chrono::microseconds kFirstTick(25);
 // The time between two wake-ups of the thread "uiw-progress" while posts wait for the next posts. Each wake-up costs
 // the peer some microseconds if both processes share processors.
@@ -57,7 +59,8 @@ epoll_event event_of(std::uint32_t qp_number, unsigned events) {
   return event;
 }
 
-// Creates an eventfd and adds it to this epoll set, with these events and this tag as data. -1 with errno.
+// Creates an eventfd and adds it to this epoll set, with these events and this tag as data. Returns the eventfd, or -1
+// with errno.
 int counter_in(int epoll, unsigned events, std::uint64_t tag) {
   const int fd = DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
   epoll_event event{};
@@ -149,7 +152,7 @@ void Engine::after_fork_in_child() {
   watching_.store(false);
 }
 
-// Makes the descriptors and the thread when they are first needed.
+// Makes the descriptors and the thread if they do not exist yet. Returns 0 or an errno.
 int Engine::prepare() {
   if (started_.load()) return 0;
   if (stop_.load()) return ENODEV;
@@ -195,8 +198,8 @@ int Engine::add(Driven& qp, int fd) {
   const std::size_t count = driven_.add(qp);
   if (count == 0) return ENOMEM;
   // With more than kFew queue pairs, a poll of the program asks epoll instead of looking at each queue pair. While the
-  // thread "uiw-progress" is parked, epoll may not watch the sockets; unpark() lets that thread have them watched
-  // again.
+  // thread "uiw-progress" is parked (sleeps on its timer), epoll may not watch the sockets. unpark() wakes this thread,
+  // which makes epoll watch them again.
   if (count == DrivenList::kFew + 1) unpark();
   qp.end_reported.store(false);
   sets_.join(qp);
@@ -250,8 +253,8 @@ void Engine::take_over(std::uint32_t qp_number) {
 
 // Sends and receives for queue pairs that epoll or doorbells report. Returns the number of events and doorbells, or -1
 // with errno. An event that is to wake the thread "uiw-progress" stays in the epoll set; `for_thread` says that there
-// is one. Once the calling thread has answered the doorbell's wake-up call, that call wakes no other thread. So this
-// function also looks for queue pairs that were rung afterwards, and wakes another thread if some are left.
+// is one. After answer_doorbell() the doorbell wakes no other thread. So this function then visits up to kMostReady
+// queue pairs for which a peer has rung or request_turn() was called, and wakes another thread if some are left.
 int Engine::drive_ready(bool& for_thread) {
   int driven = 0;
   if (asks_kernel()) {
@@ -267,7 +270,7 @@ int Engine::drive_ready(bool& for_thread) {
   return driven + static_cast<int>(rung);
 }
 
-// Handles these events. Returns how many it has handled: all but one that is to wake the thread "uiw-progress".
+// Handles these events, except for one that is to wake the thread "uiw-progress". Returns how many it has handled.
 int Engine::drive_events(const epoll_event* events, int count) {
   int driven = 0;
   for (int i = 0; i < count; ++i) {
@@ -285,8 +288,8 @@ int Engine::drive_events(const epoll_event* events, int count) {
   return driven;
 }
 
-// Whether this poll calls epoll_wait(). After kQuietAsks polls in a row whose call found nothing, only one poll in
-// kAskStride makes the call: then all news comes by doorbells, or there is none.
+// Whether this poll calls epoll_wait(). If kQuietAsks calls in a row have found nothing, all news comes by doorbells,
+// or there is no news. So from then on only one poll in kAskStride makes the call.
 bool Engine::asks_kernel() { return quiet_asks_ < kQuietAsks || ++looks_ % kAskStride == 0; }
 
 // As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung a doorbell or
@@ -391,7 +394,7 @@ void Engine::send_all_deferred(std::size_t most) {
 void Engine::note_deferred(std::uint32_t qp_number, bool deferred) {
   if (const Driven* const qp = find_(qp_number)) driven_.note_deferred(*qp, deferred);
   deferring_.fetch_add(deferred ? 1U : ~0U);
-  if (!deferred || activity_.waiters().driven_here()) return;  // wait() sends deferred posts before the thread sleeps
+  if (!deferred || activity_.waiters().driven_here()) return;  // this thread is in wait(): it sends before it sleeps
   if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
 }
 
@@ -423,8 +426,8 @@ bool Engine::end_posting(std::uint64_t now) {
 
 void Engine::event_asked_for() {
   activity_.event_asked_for();
-  // A thread of the program that was in wait() will probably wait again. If it does not, the thread "uiw-progress"
-  // finds out by its timer.
+  // If "uiw-progress" has parked for a thread of the program in wait(), it stays parked: that thread will probably wait
+  // again, and if it does not, "uiw-progress" finds out by its timer.
   if (!parked_for_waiters_.load()) unpark();
   if (deferring_.load() > 0) wake();
 }
@@ -517,16 +520,17 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
 void Engine::park() {
   const bool for_waiters = activity_.waiters().drive(raw_clock());
   parked_.store(true);
-  // hand_over() sets `hand_over_` and then loads `parked_`; this thread has set `parked_` and now clears `hand_over_`.
-  // So either this call of park() fulfils the request, or hand_over() unparks this thread.
+  // hand_over() asks this thread to park: it sets `hand_over_` and then loads `parked_`. This thread has set `parked_`
+  // and now clears `hand_over_`. So either this call of park() does what hand_over() asks for, or hand_over() finds
+  // `parked_` set and unparks this thread.
   hand_over_.exchange(false);
   parked_for_waiters_.store(for_waiters);
   watching_.store(!for_waiters);
   // If polls look at each queue pair, epoll stops watching the sockets: each report of epoll lengthens the system call
   // by which a peer on this host sends. Engine::add() counts its queue pair with driven_ locked and then loads
   // `parked_`; this thread has set `parked_`, and the lambda reads the count with driven_ locked. So at least one of
-  // the two threads sees the other's write. A thread of the program in wait() asks epoll; while one waits, the sockets
-  // stay watched.
+  // the two threads sees the other's write. While a thread of the program is in wait(), the sockets stay watched, since
+  // that thread asks epoll.
   if (!for_waiters) visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
   std::chrono::microseconds next = for_waiters ? kWaitersTick : kFirstTick;
   {

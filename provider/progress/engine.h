@@ -10,8 +10,9 @@
 // posts, so the thread drives for it. If events arrive close together, the thread looks for the next one for a while
 // before it sleeps (BusyWait).
 //
-// If one thread of the program waits for an event in a call that the library sees, it drives the sockets itself
-// (Waiters); meanwhile "uiw-progress" sleeps as while the program polls, and without a timer once the wait is long.
+// If exactly one thread of the program waits for an event in a call that the library sees, that thread drives the
+// sockets (Waiters). Meanwhile "uiw-progress" sleeps on its timer, as while the program polls, and once the wait is
+// long it sleeps without a timer.
 //
 // If "uiw-progress" no longer gets to sleep, and the setting allows more threads (progress_threads()), other threads
 // help it as long as that lasts (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set,
@@ -91,7 +92,7 @@ class Engine {
   // For a program that posts without a pause, or has posted work that the peer is to answer: begin_posting() is called
   // before the post is sent, end_posting() afterwards. For a deferred post note_post() takes their place. If no thread
   // of the program has read what arrives for a while (Activity::kPostingNs), end_posting() and note_post() do so and
-  // return true. Otherwise each answer would wake the thread "uiw-progress", which needs a processor as well.
+  // return true. If they did not, each answer would wake the thread "uiw-progress", which needs a processor as well.
   void begin_posting() { activity_.enter(); }
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
@@ -103,9 +104,11 @@ class Engine {
   SendScheduler::Program program() const {
     return {activity_.event_awaited(), parked_.load(std::memory_order_relaxed)};
   }
-  // A queue pair has deferred sends from now on (`deferred`), or has none any more. Inside a ReadSection.
+  // The queue pair has deferred sends from now on (`deferred`), or has none any more. To be called inside a
+  // ReadSection.
   void note_deferred(std::uint32_t qp_number, bool deferred);
-  // Posts of a queue pair begin to wait: the thread "uiw-progress" sends them if the program does not do so in time.
+  // Posts of a queue pair begin to wait: the thread "uiw-progress" sends them when they are overdue, if the program has
+  // not sent them by then.
   void watch_posts();
 
   // The program has asked a completion queue for an event, and may block until event_given(). The two calls may come in
@@ -122,8 +125,9 @@ class Engine {
   class Awaited {
    public:
     static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-    // The descriptors for ppoll(). The first entry is for the engine; the preload library recognizes calls of uiw by
-    // it. The other entries are those of the program, and done() says whether they end the wait.
+    // The descriptors for ppoll(). The first entry is for the engine; by this entry the preload library, which replaces
+    // ppoll(), recognizes the engine's own calls. The other entries are those of the program, and done() says whether
+    // they end the wait.
     explicit Awaited(std::span<pollfd> all) : descriptors(all) {}
     // Called before the thread sends and receives. done() is called before the thread sleeps again, and signals are
     // blocked in between.
@@ -213,9 +217,9 @@ class Engine {
 
   Activity activity_;
   ProgressHelpers helpers_;
-  std::atomic<unsigned> deferring_{0};  // number of queue pairs with deferred sends
-  std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
-  alignas(64) std::atomic<bool> parked_{false};
+  std::atomic<unsigned> deferring_{0};           // number of queue pairs with deferred sends
+  std::atomic<unsigned> watched_{0};             // how often posts began to wait; only grows
+  alignas(64) std::atomic<bool> parked_{false};  // the thread "uiw-progress" sleeps on its timer
   std::atomic<bool> parked_for_waiters_{false};  // parked for a thread in wait(); epoll still watches the sockets
   std::atomic<bool> hand_over_{false};           // the thread "uiw-progress" is to park, since the program waits
   std::atomic<bool> waits_long_{false};          // the thread "uiw-progress" needs no timer while the program waits

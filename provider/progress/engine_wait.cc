@@ -21,12 +21,13 @@ namespace uiw::provider {
 
 namespace {
 
-// A program that waits longer than this is not in the middle of events that arrive close together. So the thread
-// "uiw-progress" needs no timer until the program's wait ends.
+// Once a wait of the program has lasted longer than this, events do not arrive close together. From then on the thread
+// "uiw-progress" sleeps without its timer, and the end of the wait wakes it (LongWait).
 constexpr timespec kLongWait = {0, 2'000'000};
 constexpr timespec kNoTime = {0, 0};
 
-// A waiting thread that always finds something to send or receive lets signals in once in so many passes of its loop.
+// A waiting thread that always finds something to send or receive does not sleep in ppoll(), where signals are
+// delivered. So one pass of its loop in kSignalStride delivers them.
 constexpr unsigned kSignalStride = 16;
 
 // How long a thread may sleep whose deadline is `left` nanoseconds away: kLongWait at most, unless `waits_long`.
@@ -118,7 +119,9 @@ Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
   const Waited how = take_turns(awaited, mask, [&](std::uint64_t left) -> std::optional<Waited> {
     const timespec patience = looks ? kNoTime : sooner(left, true);
     const bool forever = !looks && left == Awaited::kNever;
-    all[0] = {epoll_.load(), 0, 0};  // only marks the call as uiw's: no event of it is awaited
+    // The preload library recognizes uiw's own call of ppoll() by the first descriptor. Without a set no event of that
+    // descriptor is awaited.
+    all[0] = {epoll_.load(), 0, 0};
     if (set != nullptr) all[0] = {set->fd.load(), POLLIN, 0};
     const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
     if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
@@ -194,8 +197,9 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
       if (!due) others.turn();
     } else if (count == 0 && !at_once) {
       waits_long_.store(true);
-      // This thread sets `waits_long_` and then loads `deferring_`; note_deferred() counts in `deferring_` and then
-      // loads `waits_long_`. So at least one of the two threads sees the other's write.
+      // This thread sets `waits_long_` and then loads `deferring_`. A thread that defers sends counts in `deferring_`,
+      // then loads `waits_long_`, and wakes "uiw-progress" if that is set (note_deferred()). So at least one of the two
+      // threads sees the other's write, and has the deferred sends sent.
       send_deferred_at_once();
       if (deferring_.load() > 0) hand_over();
     }
@@ -226,8 +230,9 @@ void Engine::hand_over() {
   }
 }
 
-// Sends and receives for the queue pairs that have events. not_now: another thread does so, or there is nothing to do,
-// or only a wake-up for the thread "uiw-progress", which is left to that thread. broken: the epoll set is gone.
+// Sends and receives for the queue pairs that have events. Returns driven: some had events; not_now: another thread
+// sends and receives, or no queue pair has an event (a wake-up for the thread "uiw-progress" is left to that thread);
+// broken: the epoll set is closed.
 Engine::Turn Engine::drive_waiting() {
   UniqueLock drive_lock(drive_mutex_, std::defer_lock);
   if (!drive_lock.try_lock()) return Turn::not_now;
@@ -237,7 +242,7 @@ Engine::Turn Engine::drive_waiting() {
   int count = 0, error = 0;
   {
     const ReadSection section;
-    quiet_asks_ = 0;  // the kernel has just reported news
+    quiet_asks_ = 0;  // makes drive_ready() call epoll_wait(), since the epoll set probably has an event
     count = drive_ready(for_thread);
     if (count < 0) error = errno;
     if (deferring_.load() > 0) send_all_deferred();

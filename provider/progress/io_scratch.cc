@@ -29,8 +29,8 @@ std::unique_ptr<IoScratch> make_io_scratch() noexcept {
 }
 
 void use_io_scratch(std::unique_ptr<IoScratch> scratch) noexcept {
-  if (at_exit.note(scratch.get()))
-    mpa::keep_spare_fpdu_buffers(true);  // if note() fails, nothing frees the buffers when the thread ends
+  // If note() fails, `at_exit` is not called when the thread ends, and nothing would free spare FPDU buffers then.
+  if (at_exit.note(scratch.get())) mpa::keep_spare_fpdu_buffers(true);
   detail::own_scratch = scratch.release();
 }
 

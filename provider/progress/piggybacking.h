@@ -43,10 +43,10 @@ class Piggybacking {
   std::atomic<bool> nothing_posted_{false};  // no post since the last call of begin_turn()
 };
 
-// For the end that waits for the acknowledgement, which usually arrives together with a message. The program that polls
-// for the completion may not poll for the message, but read the memory into which the peer writes it; then only another
-// thread would place the message. So if the acknowledgement arrives first, the polling thread looks for the message as
-// well before it reports the completion.
+// For the end that waits for the acknowledgement, which usually arrives together with a message. Some programs poll
+// only until they have the completion, and then wait for the message by reading the memory into which the peer writes
+// it. Then a thread of the library would have to wake up and place the message. So if the acknowledgement arrives
+// first, the polling thread looks for the message as well before it reports the completion.
 class ExpectedMessage {
  public:
   // A message is expected once this many completions in a row have each been preceded by a message.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Threads that help the thread "uiw-progress" if it is too slow alone: for a passive target with many connections, on a
 // machine with processors to spare. Each of them starts when it is first called. It handles events of the engine's
-// epoll set, doorbells that peers have rung, and calls of request_turn(), until it finds none or the program polls.
-// Then it sleeps until it is called again. Thread-safe.
+// epoll set, doorbells that peers have rung, and requests to serve a queue pair (Engine::request_turn()), until it
+// finds none or the program polls. Then it sleeps until it is called again. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ namespace uiw::provider {
 class ProgressHelpers {
  public:
   // What the data of an epoll event means: the number of a queue pair; kWakeTag: the event wakes the thread
-  // "uiw-progress"; kDoorbellTag: a peer has rung; kTurnTag: request_turn() was called. For the last two tags
-  // DrivenList::visit_rung() finds the queue pairs. No queue pair has the number 0.
+  // "uiw-progress"; kDoorbellTag: a peer has rung; kTurnTag: Engine::request_turn() asks for a call of progress(). For
+  // the last two tags DrivenList::visit_rung() finds the queue pairs. No queue pair has the number 0.
   static constexpr std::uint64_t kWakeTag = 0, kDoorbellTag = std::uint64_t{1} << 41, kTurnTag = std::uint64_t{1} << 42;
   static constexpr bool is_queue_pair(std::uint64_t event) { return static_cast<std::uint32_t>(event) != 0; }
 
@@ -39,7 +39,7 @@ class ProgressHelpers {
   bool allowed() const { return most_ > 0; }
   // How many of the threads are helping: they have been called and do not sleep yet.
   unsigned helping() const { return helping_.load(std::memory_order_relaxed); }
-  // How many events of queue pairs the helping threads have answered with a turn (EventTurns) so far.
+  // How many times the helping threads have called progress() for an event of a queue pair so far.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
   // Makes one more thread help, if fewer than `most` do. If a new thread is needed and cannot be started (the system
   // allows no more threads, or has no memory), the next such call does not try. After further failures in a row, the

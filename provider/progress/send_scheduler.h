@@ -45,7 +45,8 @@ class SendScheduler {
     return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
   }
   // For a thread that posts, or sends what it has posted before. While completions are there for the thread to take,
-  // it does not yet wait for those of its last posts. So the next probe may come after some more work (by_stride).
+  // it does not yet wait for the completions of its last posts. So the next probe may come after some more work
+  // (by_stride).
   static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there) {
     const ProbePolicy policy = probe_policy(Driver::poll, program);
     return policy == ProbePolicy::if_none_due && completions_there ? ProbePolicy::by_stride : policy;
@@ -55,8 +56,8 @@ class SendScheduler {
     return running ? policy : ProbePolicy::at_once;
   }
 
-  // The policy if a thread has left its sending to another thread, which is sending already: the first thread may not
-  // come back to send a probe.
+  // The policy of a thread that is sending when another thread leaves its own sending to it: perhaps that other thread
+  // does not come back to send a probe.
   static constexpr ProbePolicy kDelegated = ProbePolicy::at_once;
 
   // ---- The program posts ----
@@ -72,7 +73,7 @@ class SendScheduler {
     bool awaits_event = false;
     bool remote_rule = false;     // Sends and Writes complete when the peer has placed them
     std::uint32_t queued = 0;     // requests that are not complete, these included
-    std::size_t most_octets = 0;  // see Coalescing::may_wait()
+    std::size_t most_octets = 0;  // once the posts that wait have this many octets, no further post waits
   };
   struct PostTime {
     std::uint64_t now = 0;
@@ -80,13 +81,14 @@ class SendScheduler {
   };
   enum class PostDecision : std::uint8_t {
     defer,        // the posts wait, as earlier posts do
-    defer_first,  // the first posts that wait: the caller calls Engine::watch_posts()
+    defer_first,  // the first posts that wait; the caller makes "uiw-progress" check them (Engine::watch_posts())
     send,
-    send_in_burst,  // the posts are sent, and then the caller calls resume()
+    send_in_burst,  // the posts are sent, and then resume() is called: the time of sending does not count as a pause
     send_and_look,  // as send_in_burst; and the calling thread looks at what has arrived from time to time
   };
-  // A program with this many requests queued, whose completions depend on the peer, polls soon. A program with fewer
-  // may be waiting for the peer to write into its memory.
+  // A program with this many requests queued, whose completions depend on the peer, polls soon: so its posts, too, look
+  // at what has arrived (send_and_look). A program with fewer may wait, without polling, for the peer to write into its
+  // memory.
   static constexpr std::uint32_t kPollsSoon = 4;
 
   // `time()` returns a PostTime.
@@ -103,7 +105,8 @@ class SendScheduler {
     if (coalescing_.without_pause() || polls_soon) return PostDecision::send_and_look;
     return coalescing_.in_burst() ? PostDecision::send_in_burst : PostDecision::send;
   }
-  // Posts wait only for a program that posts or polls again soon, and only where they could be sent at once.
+  // Whether posts may wait: only if the program can post more and does not wait for an event, and only if the stream
+  // could send the posts now.
   static constexpr bool may_defer(const PostConditions& conditions) {
     const bool sends = conditions.running && !conditions.socket_full;
     return sends && !conditions.queue_full && !conditions.awaits_event;
@@ -118,18 +121,19 @@ class SendScheduler {
   // Called each time before the stream sends all that may be sent, whichever rule has decided that it sends.
   void sending_all() { coalescing_.sent(); }
 
-  // The program polls, or needs room in the send queue.
+  // The program polls, or needs room in the send queue: posts that wait are sent.
   Decision polled(ProbePolicy policy) const { return posts_wait() ? Decision(policy) : std::nullopt; }
-  // The queue pair, or its stream, is about to end.
+  // The queue pair, or its stream, is about to end: posts that wait are sent before.
   Decision ending() const { return posts_wait() ? Decision(ProbePolicy::at_once) : std::nullopt; }
-  // A thread sends for the stream, after a poll or an event: all that is due is sent. If posts have waited for too long
-  // when an event comes, the program has not come back for them.
+  // A thread sends for the stream, after a poll or an event: all that is due is sent. Posts that have waited for too
+  // long when an event comes count as having waited in vain, since the program has neither posted nor polled.
   template <typename Clock>
   ProbePolicy turn(Driver driver, Program program, Clock clock) {
     if (driver != Driver::poll && posts_wait()) coalescing_.take_overdue(clock(), false);
     return probe_policy(driver, program);
   }
-  // The timer of the progress thread has expired: the program posts and polls, but may be busy with other queue pairs.
+  // The timer of the progress thread has expired: posts that have waited for too long are sent. They do not count as
+  // having waited in vain, since the program posts and polls, but may be busy with other queue pairs.
   template <typename Clock>
   Decision ticked(bool socket_full, Clock clock) {
     if (socket_full || !coalescing_.take_overdue(clock(), true)) return std::nullopt;
@@ -159,14 +163,14 @@ class SendScheduler {
   enum class AnswerDecision : std::uint8_t {
     send,
     wait_for_post,       // the program is expected to post, and the answer is sent with that post
-    look_for_more_once,  // read once more, then send: the program has seen the message, and may be posting
+    look_for_more_once,  // read once more, then send: meanwhile the program may post, since it can see the message
   };
   struct AnswerConditions {
     bool post_expected = false;  // the result of Piggybacking::offer()
     bool more_due = false;       // something else has to be sent, too
     bool socket_full = false;
     bool awaits_event = false;
-    bool reads = false;  // the stream runs, and is not stalled for want of a receive
+    bool reads = false;  // the stream runs, and does not wait until a receive is posted
   };
   // When to send the answer to a peer that is waiting only to learn that its work has been placed.
   static constexpr AnswerDecision answer(Driver driver, const AnswerConditions& conditions) {

@@ -28,7 +28,9 @@ class TurnGate {
   bool leave() {
     State state = State::driven;
     if (state_.compare_exchange_strong(state, State::free)) return false;
-    state_.exchange(State::driven);  // not a store, which would not read what enter() has written: see enter()
+    // An exchange also reads what enter() wrote to `state_`, and so makes visible what that thread wrote before. A
+    // plain store would not.
+    state_.exchange(State::driven);
     return true;
   }
 

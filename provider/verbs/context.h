@@ -86,9 +86,9 @@ class Context : public std::enable_shared_from_this<Context> {
   // Reports an event to ibv_get_async_event. False if the event is lost: there is no memory for it, or the pipe of
   // events belongs to another process for good (event_pipe.h).
   bool report(const ibv_async_event& event);
-  // Withdraws the events about `element` (a queue pair, completion queue or shared receive queue), of which so many
-  // have been `reported`: removes those that the program has not read, and returns the number of those that it has read
-  // (0 where EventPipe::take_back() cannot tell).
+  // Removes the events about `element` (a queue pair, completion queue or shared receive queue) that the program has
+  // not read. `reported`: how many events about it report() has written. Returns how many of them the program has read;
+  // 0 if the program has closed the library's descriptors of the pipe, or the pipe belongs to another process.
   UIW_API unsigned withdraw_events(const void* element, unsigned reported);
 
  private:

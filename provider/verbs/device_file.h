@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The open file behind a context: contexts on one file can share domains, memory regions and device memory
-// (ibv_import_device and ibv_import_pd, _mr and _dm). Duplicates of a descriptor refer to one file. Thread-safe.
+// The open file to which the cmd_fd of a context refers. Contexts of the same file can share protection domains, memory
+// regions and device memory (ibv_import_device and ibv_import_pd, _mr and _dm). Duplicates of a descriptor refer to the
+// same file. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ void set_device_files(DeviceFile (*file_of)(int command_fd));
 // The descriptor of async events of the context with this command descriptor; -1 if there is no such context.
 int async_descriptor_of(int command_fd);
 
-// The object with this handle (listed_number()) that a context on this file has made; null if there is none. The caller
+// The object with this handle (listed_number()) that a context of this file has made; null if there is none. The caller
 // shares the ownership of the object, and may use it as its other owners do, but not at the same time.
 UIW_API std::shared_ptr<Pd> find_pd(DeviceFile file, std::uint32_t handle);
 UIW_API std::shared_ptr<Mr> find_mr(DeviceFile file, std::uint32_t handle);

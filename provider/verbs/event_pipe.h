@@ -70,8 +70,9 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   // belongs to another process for good.
   bool write(const void* event, std::size_t size) noexcept;
 
-  // Keeps one event in memory for the calling thread: the first event of this size that it writes with a slot before it
-  // calls take_kept(), while no event waits. Does nothing if another thread is between these two calls.
+  // Until the calling thread calls take_kept(), the first event of this size that it writes with a slot is kept in
+  // memory for it; but if events wait for room in the pipe, its event waits after them. Does nothing if another thread
+  // has called keep_for_caller() and has not called take_kept() yet.
   void keep_for_caller(std::size_t size) noexcept;
   // True if an event was kept; it is copied to `to`. If `to` is not accessible, false, and the event goes to the pipe.
   bool take_kept(void* to) noexcept;

@@ -41,12 +41,13 @@ Contexts& contexts() {
 }
 
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
-// The hooks of the fork in progress. A second fork waits for the locks that before_fork() takes.
+// The hooks of the fork in progress. One variable is enough, since a second fork waits for the locks that before_fork()
+// takes.
 const ForkHooks* hooks = nullptr;
 bool leaves = false;  // whether the layers above have something that a child could inherit
 
-// The list of all objects of a class (listed.h) as a type, so that for_listed() can pass it to a function.
-// before_fork() says why the thread safety analysis is off.
+// The list of all objects of a class (listed.h) as a type, so that for_listed() can pass it to a function. The thread
+// safety analysis is off, since it cannot follow that one function takes the lock and another releases it.
 template <typename Object>
 struct ListOf {
   static void lock_for_fork() UIW_NO_THREAD_SAFETY_ANALYSIS { Listed<Object>::lock_for_fork(); }
@@ -123,7 +124,8 @@ void in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
 }
 
 // Runs when the library is loaded, and so creates all static variables that hold these locks. Otherwise another thread
-// could be creating such a variable during a fork, and the child would wait for it for ever.
+// could be creating such a variable during a fork. The child, which does not have that thread, would wait for ever for
+// the variable to be created.
 [[maybe_unused]] const bool prepared = [] {
   before_fork();
   in_parent();

@@ -15,7 +15,8 @@ std::uint32_t device_of(Inventory& inventory, const Context& context) {
   return inventory.index_of_device(context.device().name);
 }
 
-// No lock of a queue pair is taken while the lock of a list (Listed) is held.
+// Listed::for_each() holds the lock of its list, and no lock of a queue pair may be taken then. for_each_queue_pair()
+// holds no such lock, so QueuePair::show() may take the sender's lock.
 void show_objects(Inventory& inventory) {
   Listed<Context>::for_each([&](const Context& context) {
     inventory.contexts.push_back({device_of(inventory, context), context.listed_number()});

@@ -33,11 +33,11 @@ class Srq;
 class QueuePair : public Numbered {
  public:
   ~QueuePair() override;
-  // A queue pair of the type that `attributes` name; fills in the granted values. Null with errno: EINVAL for values
-  // beyond the device's, EOPNOTSUPP for a type that the device does not offer, ENOMEM, EMFILE, ENFILE; for datagrams
-  // also EAGAIN or EAFNOSUPPORT. Throws std::bad_alloc. `handle` is the program's ibv_qp, which events carry. With
-  // `srq` the queue pair has no receive queue of its own. Context, domain, queues and `srq` must remain live as long as
-  // the queue pair.
+  // Creates a queue pair of the type that `attributes` name, and writes the granted values to `attributes`. Null with
+  // errno: EINVAL for values beyond the device's limits, EOPNOTSUPP for a type that the device does not offer, ENOMEM,
+  // EMFILE, ENFILE; for datagrams also EAGAIN or EAFNOSUPPORT. Throws std::bad_alloc. `handle` is the program's ibv_qp,
+  // which events carry. If `srq` is not null, the queue pair has no receive queue of its own. Context, domain, queues
+  // and `srq` must remain live as long as the queue pair.
   UIW_API static std::unique_ptr<QueuePair> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
                                                    ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq);
 
@@ -49,7 +49,7 @@ class QueuePair : public Numbered {
   // The number of async events about this queue pair that were written to the context's pipe.
   unsigned events_reported() { return qp_.events_reported.load(); }
 
-  // The first half of destruction: from here on the queue pair cannot be found by its number, no thread sends or
+  // To be called before the destructor. From here on the queue pair cannot be found by its number, no thread sends or
   // receives for it or places anything into the program's memory, and no event about it is reported. Work that is not
   // complete gets no completion.
   virtual void stop() = 0;
@@ -68,9 +68,10 @@ class QueuePair : public Numbered {
   virtual int post_send(ibv_send_wr* requests, ibv_send_wr** bad) = 0;
   // ibv_bind_mw: 0 or an errno. On success `mw` has its new rkey.
   virtual int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) = 0;
-  // ibv_wr_start ... ibv_wr_complete or ibv_wr_abort. Other threads that post send requests to this queue pair wait for
-  // the end of the batch. No lock is held while the batch is open, so the program may do anything. end_batch() returns
-  // EINVAL if the same thread had a batch open already.
+  // begin_batch() is ibv_wr_start, end_batch() is ibv_wr_complete, and abort_batch() is ibv_wr_abort; add() adds a
+  // request to the open batch. Other threads that post send requests to this queue pair wait for the end of the batch.
+  // No lock is held while the batch is open, so the program may do anything. end_batch() returns EINVAL if the same
+  // thread had a batch open already.
   virtual void begin_batch() = 0;
   virtual void add(const ibv_send_wr& request) = 0;
   // ibv_wr_set_ud_addr, for the request that was added last.
@@ -83,8 +84,8 @@ class QueuePair : public Numbered {
   // Whether the queue pair is attached to a group, and therefore cannot be destroyed.
   virtual bool is_attached() const { return false; }
 
-  // Fills in what programs such as `rdma resource` show of the queue pair, except for its number and device, and adds
-  // to `traffic` what its connection, if there is one, has moved and the port's counters do not have yet. Takes the
+  // Fills in what programs such as `rdma resource` show of the queue pair, except for its number and device. If there
+  // is a connection, adds to `traffic` the part of its traffic that the port's counters do not include yet. Takes the
   // sender's lock.
   virtual void show(ShownQp& shown, PortCounts& traffic) = 0;
 
@@ -98,8 +99,8 @@ class QueuePair : public Numbered {
 
   QueuePair(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
             Srq* srq);
-  // The last step of creation: from here on the queue pair can be found. False with errno if no number is free, or
-  // there is no descriptor or memory for another port of numbers.
+  // The last step of creation: from here on the queue pair can be found by its number. False with errno if no number is
+  // free, or if there is no descriptor or no memory for another port (the upper 16 bits of a number are a TCP port).
   bool take_number();
   rdmap::SendQueue& sends() { return queues_.sends(); }
   const rdmap::SendQueue& sends() const { return queues_.sends(); }

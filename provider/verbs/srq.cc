@@ -116,8 +116,8 @@ std::size_t Srq::promise() {
   return count;
 }
 
-// Wakes the first `count` queue pairs in order. Each takes its receive, and goes on receiving as long as it finds more
-// receives.
+// Wakes the first `count` queue pairs of `to_wake_`, in order. Each takes the receive that was promised to it, and goes
+// on receiving as long as it finds more receives.
 void Srq::wake(std::size_t count) {
   std::array<std::uint32_t, 16> numbers;
   while (count > 0) {
@@ -148,8 +148,9 @@ bool Srq::next_to_wake(std::uint32_t& qp_number) {
   return true;
 }
 
-// Verbs draft section 6.3.8: the limit event comes once for each time that the program sets a limit, when fewer
-// receives than the limit are free. A queue pair that finds the queue empty triggers the event, too.
+// Returns true if the limit event is to be reported now. By the Verbs draft, section 6.3.8, the event comes once for
+// each time that the program sets a limit, when fewer receives than the limit are free. A queue pair that finds the
+// queue empty triggers the event, too.
 bool Srq::limit_passed() {
   if (limit_ == 0 || available() >= limit_) return false;
   limit_ = 0;

@@ -31,8 +31,9 @@ class SrqUser;
 
 class Srq {
  public:
-  // Writes the granted sizes to `attributes`, whose `srq_limit` is used only if `arm` is true. Null with errno: EINVAL
-  // for sizes or a limit out of range. Throws std::bad_alloc. `handle` is the program's ibv_srq, which events carry.
+  // Writes the granted sizes to `attributes`. Sets the limit `attributes.srq_limit` only if `arm` is true. Null with
+  // errno: EINVAL for sizes or a limit out of range. Throws std::bad_alloc. `handle` is the program's ibv_srq, which
+  // events carry.
   UIW_API static std::unique_ptr<Srq> create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle);
   UIW_API ~Srq();
 
@@ -50,9 +51,9 @@ class Srq {
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 
-  // Whether queue pairs use the queue; then it must not be destroyed.
+  // Whether queue pairs use the queue. If they do, the queue must not be destroyed.
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
-  // The number of queue pairs in line.
+  // The number of queue pairs that wait for a receive.
   std::size_t waiting();
   // Removes the events about this queue that the program has not read, and returns how many the program has read.
   UIW_API unsigned withdraw_events();
@@ -93,7 +94,8 @@ class Srq {
   Listed<Srq> listed_{*this};
 };
 
-// A queue pair's part of a shared receive queue: its position in line, and the receive that it took last.
+// A queue pair's part of a shared receive queue: its place in the line of queue pairs that wait for a receive, and the
+// receive that it took last.
 class SrqUser {
  public:
   explicit SrqUser(Srq& srq);
@@ -110,12 +112,13 @@ class SrqUser {
 
   // The functions below are called with the receiver's lock of the queue pair held.
 
-  // Takes a receive off the queue; its scatter elements stay valid until this queue pair takes another one. If there is
-  // no free receive, returns false and puts the queue pair in line.
+  // Takes a receive off the queue; its scatter elements stay valid until this queue pair takes another receive. If no
+  // receive is free, returns false and puts the queue pair into the line of those that wait.
   bool take(rdmap::ReceiveBuffer& buffer);
   // Whether a receive has been promised to this queue pair since take() returned false.
   bool promised() const { return promised_.load(std::memory_order_acquire); }
-  // Leaves the line: the queue pair needs no receive any more. A promised receive goes to the next in line.
+  // Removes the queue pair from the line of those that wait, since it needs no receive any more. A receive that was
+  // promised to it goes to the next queue pair in line.
   void leave();
   // Puts the receive that was taken last back at the end of the queue. False if the queue has been filled up meanwhile,
   // or memory is short.

@@ -28,15 +28,15 @@ static_assert(sizeof(Immediate) == UIWDV_IMM_SIZE);
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
-// The queue pair behind the handle; null if it is another device's, or for datagrams. A queue pair number is unique
-// only among queue pairs of uiw, so the address of the handle is compared, too.
+// Returns the queue pair that has this handle; null if the queue pair is another device's, or is for datagrams. A queue
+// pair number is unique only among queue pairs of uiw, so the address of the handle is compared, too.
 rnic::Qp* ours(const ibv_qp* handle) {
   const uiw::ReadSection section;
   rnic::Qp* const qp = rnic::find_qp(handle->qp_num);
   return qp != nullptr && qp->handle() == handle ? qp : nullptr;
 }
 
-// Calls the function with the Context behind the handle. False if the handle is null or belongs to another device.
+// Calls the function with the Context that has this handle. False if the handle is null or belongs to another device.
 template <typename Function>
 bool with(const ibv_context* handle, Function function) {
   bool found = false;

@@ -34,7 +34,8 @@ std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) co
   constexpr std::size_t kPage = 4096;
   if (most < 2 * kPage) return static_cast<std::uint32_t>(most);
   // The payload of long segments, except the last one, is a multiple of a page, so that the copies on both sides stay
-  // aligned. The lengths are about the same, so that one side copies a segment while the other copies the one before.
+  // aligned. The segments of a message have about the same length, so that one side copies a segment while the other
+  // side copies the segment before it.
   most -= most % kPage;
   const std::size_t segments = (left + most - 1) / most;
   const std::size_t even = (left + segments - 1) / segments;
@@ -146,8 +147,8 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
       build_untagged(segment, send_opcode(work), kSendQueue, at.send_msn, send_word(work), at.offset, left);
       break;
     case WorkKind::write: {
-      // A Write of no octets from the program must not look like a message of uiw's own (is_own()), so its STag may
-      // become 0.
+      // A Write of no octets from the program must not look like a message of uiw's own. So an STag that uiw uses for
+      // such messages (is_own()) is replaced by 0. The STag of a Write of no octets has no effect otherwise.
       const Stag target = work.length == 0 && is_own(work.remote_stag) ? Stag{0} : work.remote_stag;
       build_tagged(segment, Opcode::write, target, work.remote_offset + at.offset, left);
       break;

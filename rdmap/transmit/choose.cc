@@ -13,8 +13,8 @@ bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::sen
 
 }  // namespace
 
-// Whether the connection cannot carry this work, with ORD 0 or a peer that is not uiw. The program may have posted the
-// work before ORD or the peer was known.
+// Whether the connection cannot carry this work: a Read or an atomic operation with ORD 0, or a Send with immediate
+// data to a peer that is not uiw. The program may have posted the work before ORD or the kind of the peer was known.
 bool Transmitter::is_impossible(const SendWork& work) const {
   if (is_answered(work.kind)) return read_queue_.ord() == 0;
   return is_send_immediate(work) && peer() == mpa::PeerKind::other;
@@ -26,9 +26,10 @@ bool Transmitter::local_work_next(const Cursor& at) const {
   return at.sequence < work_end() && is_local(queue_.at(at.sequence).kind);
 }
 
-// Whether there is a next work request and it may be sent now. If not, it waits for answers of the peer, for earlier
-// work to complete, or until it is known whether the peer is uiw. A request that was built before, but not accepted by
-// TCP, may be built again, whatever requests behind it have been pushed to SharedReads since.
+// Whether there is a next work request and it may be sent now. If it may not, it waits for answers of the peer, for
+// earlier work to complete, or until it is known whether the peer is uiw. If is_followed() is true, this entry or a
+// later one is a request that was built and pushed to SharedReads before. Then this entry has already passed the checks
+// for fences, for room, and for failing work, and is built again without them, since TCP has not accepted it yet.
 bool Transmitter::may_begin(const Cursor& at) const {
   if (at.sequence >= work_end()) return false;
   const SendWork& next = queue_.at(at.sequence);
@@ -39,8 +40,8 @@ bool Transmitter::may_begin(const Cursor& at) const {
     if (answered && !read_queue_.has_room(tracker_.probes_outstanding())) return false;
   }
   if (next.fence && is_local(next.kind) && !first) return false;
-  // Work that fails ends the stream. So if Sends and Writes complete when they are placed, it waits until all work
-  // before it has completed.
+  // Work that fails ends the stream. So by the remote rule (Sends and Writes complete when they are placed) it waits
+  // until all work before it has completed.
   return !tracker_.remote() || first || !fails(next) || read_queue_.is_followed(at.sequence);
 }
 
@@ -59,8 +60,9 @@ bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
   if (!tracker_.remote()) return false;
   if (tracker_.probe_pushed(at)) return tracker_.probe_stands_at(at);
   if (!tracker_.needs_probes()) return false;
-  // A Read after this position has been pushed before, and has to be built again: its answer confirms the work, and no
-  // probe can come before it, since its place in SharedReads is fixed.
+  // A Read or an atomic operation after this position has been pushed to SharedReads and has to be built again. Its
+  // answer confirms the work before it. A probe cannot be sent before it, since a probe pushed now would come after it
+  // in SharedReads, where requests have the order in which they are sent.
   if (read_queue_.is_followed(at.sequence)) return false;
   if (tracker_.receive_stalled() || !at.placement.unconfirmed || queue_.head() >= at.sequence ||
       !read_queue_.has_room_for_probe(tracker_.probes_outstanding())) {
@@ -73,7 +75,8 @@ bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
   return wanted || fails(next) || is_local(next.kind);
 }
 
-// Moves the cursor past the work, or past the first of its two messages.
+// Moves the cursor past the work. A Write with immediate data is two messages: the first call moves the cursor past the
+// Write, the second call past the Immediate Data.
 void Transmitter::advance_work(Cursor& at) const {
   const SendWork& work = queue_.at(at.sequence);
   at.source = Source::none;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A position in the outgoing stream of a sender: what has been sent, and what is next. A Cursor is a plain value.
-// OutgoingBatch keeps the position after each of its FPDUs, so that FPDUs that TCP has not accepted are built again.
+// OutgoingBatch keeps the position after each of its FPDUs. If TCP accepts only some FPDUs of a batch, the next batch
+// is built from the position after them.
 #pragma once
 
 #include <cstdint>

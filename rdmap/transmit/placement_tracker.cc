@@ -19,8 +19,8 @@ bool PlacementTracker::probe_worthwhile(const Cursor& at, const Cursor& sent) co
   const bool eager = policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
   if (probes_outstanding() == 0 && eager) return true;
   // Entries leave the send queue when the answer to a later request, or a report, confirms them. A program may expect
-  // that room in the queue as soon as its peer has replied. So once `share` entries have no request behind them, a
-  // probe is due, whatever the stride.
+  // that they have left the queue as soon as its peer has replied. So once `share` entries follow the last request, a
+  // probe is due, even if the stride does not call for a probe yet.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return at.placement.weight - at.placement.requested_weight >= stride_ ||
          at.sequence - at.placement.requested_before >= share;

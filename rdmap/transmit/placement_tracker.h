@@ -5,10 +5,11 @@
 // By this rule Sends, Writes and Immediate Data complete when the peer has placed them. The peer handles what it
 // receives in order, so its answer to an RDMA Read or an atomic operation confirms that all work before that request is
 // placed (RFC 5040 section 5.5). If no such request follows signaled work, the transmitter sends a *probe*, an RDMA
-// Read of no octets. A probe costs a segment in each direction, so a stream of work has few of them: one for each
-// `stride` octets, or for a share of the queue's entries. The stride depends on how much work was in progress when the
-// program last waited. A peer that sends progress reports (rdmap_format.h) confirms work without probes, too. In shared
-// memory the byte stream itself tells how far the peer has got, so there are no probes.
+// Read of no octets. A probe costs a segment in each direction, so in a long sequence of work a probe is sent only when
+// the octets since the last request have reached the stride, or the entries since then a quarter of the queue. The
+// stride depends on how much work was in progress when the program last waited. A peer that sends progress reports
+// (rdmap_format.h) confirms work without probes, too. If the octets go through shared memory, the byte stream itself
+// tells how much the peer has placed, so there are no probes.
 //
 // This class sends nothing, reads no clock and completes nothing; it marks entries of the send queue as done. Called
 // with the sender's lock held; no errors. Arguments: `at` is the position where the next segment is built, `sent` the
@@ -73,7 +74,7 @@ class PlacementTracker {
   void push_probe(const Cursor& at);
   // The oldest probe has been answered. Returns an entry; all work before it has been placed.
   std::uint64_t probe_answered();
-  // The program waits for the work that wants_probe() is about: derives the stride from the amount of work in progress.
+  // Called when the program waits and wants_probe() is true: derives the stride from the amount of work in progress.
   void note_waiting(const Cursor& sent);
 
   // ---- What has been placed ----

@@ -36,7 +36,8 @@ std::optional<std::uint64_t> Transmitter::find_write(const ddp::TaggedHeader& he
   return near;
 }
 
-// The oldest unanswered request for which `is_it` is true.
+// Returns the entry of the oldest request that was sent, is not answered, and for which `is_it` is true; no value if
+// there is none.
 template <typename IsIt>
 std::optional<std::uint64_t> Transmitter::find_unanswered(IsIt is_it) const {
   for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail() && sequence <= sent_.sequence; ++sequence) {
@@ -48,8 +49,9 @@ std::optional<std::uint64_t> Transmitter::find_unanswered(IsIt is_it) const {
 
 // Finds a Read or an atomic operation by the MSN of its request. The MSN is compared with `request_msn` of each entry
 // and not counted back as in find_send(), since probes use MSNs of the Read Request Queue, too. If the kernel's siw
-// finds an error while it answers a Read, its Terminate has another MSN. So if no request has this MSN, or the Read
-// with this MSN has another sink than the Read Request in the Terminate, the Read is found by its sink.
+// finds an error while it answers a Read, the MSN in its Terminate is not that of the Read. So if no request has this
+// MSN, or the Read with this MSN has another sink than the Read Request in the Terminate, the Read is found by its
+// sink.
 std::optional<std::uint64_t> Transmitter::find_request(Msn msn, const Terminate& terminate) const {
   const auto by_msn = find_unanswered([msn](const SendWork& work) { return work.request_msn == msn; });
   if (!terminate.has_read_request) return by_msn;

@@ -40,8 +40,8 @@ void Transmitter::peer_known(mpa::PeerKind peer, bool answer) {
 
 // ---- Choose and build ----
 
-// Pushes a Read that is not posted work: a probe, or the ready-to-receive message. The Receiver of this end must know
-// of it before it is sent, since the answer may come at once.
+// Adds a Read that is not posted work (a probe, or the ready-to-receive message) to the outstanding requests. The
+// Receiver of this end must find it there before it is sent, since the answer may come at once.
 void Transmitter::push_own_request(const Cursor& at) {
   if (at.source == Source::probe) {
     if (tracker_.probe_pushed(at)) return;
@@ -94,13 +94,15 @@ Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_
 
 }  // namespace
 
-// The message at the cursor cannot be sent: its memory is not available, or its work fails for another reason.
+// To be called if the message at the cursor cannot be sent, since its memory is not available or its work fails for
+// another reason. A response is given up, and a Terminate is sent in its place (`ready`). Work becomes the failure(),
+// which ends all sending of work (`local_error`).
 Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp::AccessError refused) {
   if (at.source == Source::response) {
     answer_until_ = 0;                                           // neither this request nor any later one is answered
-    const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // every message of the Read Request Queue is a request
-    // If there is an error already, it was in a later message. The first error is reported (RFC 5040 section 7.1, rule
-    // 4).
+    const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // MSNs count the requests from 1, at.response from 0
+    // If there is a Terminate already, its error was in a later message of the peer. The first error is reported (RFC
+    // 5040 section 7.1, rule 4), so this Terminate replaces it.
     terminate_ = memory_gone(reads_->inbound.at(at.response), msn, at.offset, refused);
     return Fill::ready;
   }
@@ -136,7 +138,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (at.source == Source::work && at.offset == 0 && !begun) {
       const SendWork& work = queue_.at(at.sequence);
       if (fails(work)) {
-        if (!fpdus.empty()) break;  // what precedes it is sent first
+        if (!fpdus.empty()) break;  // the FPDUs before it are sent first
         return fail_message(at, work.status == Status::success ? Status::local_operation : work.status);
       }
       if (is_local(work.kind)) {
@@ -161,7 +163,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (begun && (result == Added::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
     if (result == Added::bad_address) {
       if (at.source == Source::work && at.offset == 0 && !at.immediate_next) {
-        queue_.at(at.sequence).status = Status::local_protection;  // it fails in its turn
+        queue_.at(at.sequence).status = Status::local_protection;  // the work fails in its turn
         at.source = Source::none;
         continue;
       }
@@ -181,8 +183,8 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
 
 // ---- Commit ----
 
-// Keeps a copy of the rest of an FPDU that was sent in part: it must be finished, but its memory is about to become the
-// program's again.
+// Keeps a copy of the rest of an FPDU that was sent in part. The FPDU must be finished, but the work is about to
+// complete, and then the program may change or unmap the memory of the payload.
 void Transmitter::keep_rest() {
   if (partial_ == 0) return;
   Cursor at = sent_;
@@ -205,8 +207,9 @@ void Transmitter::keep_rest() {
   partial_ = 0;
 }
 
-// As keep_rest(), if the batch has a copy of the payload: keeps the octets [from, from + size) of the batch, which end
-// its FPDU `index`, exactly as they are.
+// Keeps a copy of the rest of the FPDU `index`, which was sent in part: the octets [from, from + size) of the batch.
+// Called if the batch has a copy of the payload. The rest must have exactly these octets, and an FPDU that is built
+// again could have others, since the program may change its memory.
 void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size) {
   std::byte* const room = rest_.provide(size, mpa::marked_size(0, mpa::fpdu_size(mulpdu_ + kMaxTerminate)));
   if (room == nullptr) {
@@ -227,8 +230,8 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   if (whole > 0) {
     rest_.clear();
     partial_ = 0;
-    // If the peer's position in the stream completes work, each entry needs the position of its own end. Otherwise one
-    // commit() for all FPDUs is enough.
+    // If work completes when the peer has placed the stream up to the end of the work (by_position()), each entry needs
+    // the position of its own end. Otherwise one commit() for all FPDUs is enough.
     std::uint64_t position = accepted_;
     for (std::size_t i = 0; i + 1 < whole && tracker_.by_position() && tracker_.remote(); ++i)
       commit(batch.end[i], position += fpdus.fpdu_bytes(i));
@@ -351,7 +354,8 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   bool in_error = false;  // completions come in order, and none succeeds after a failure
   while (!queue_.empty()) {
     const SendWork& work = queue_.at(queue_.head());
-    // A peer that breaks the rules may answer a request whose FPDU has not gone out whole: that is no success either.
+    // A peer that breaks the rules may answer a request before TCP has accepted the whole FPDU of the request. Such a
+    // request is not reported as a success.
     const bool done = work.done && queue_.head() < sent_.sequence;
     Status outcome = done && !in_error ? Status::success : Status::flushed;
     if (culprit && queue_.head() == *culprit) outcome = status;

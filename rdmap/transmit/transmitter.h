@@ -47,8 +47,8 @@ class SendHost {
   ~SendHost() = default;
 };
 
-// A batch of FPDUs and, for each FPDU, the position after it and the message that it belongs to, so that a part of the
-// batch can be taken back. It belongs to the thread that sends.
+// A batch of FPDUs and, for each FPDU, the position after it and the message that it belongs to, so that sending can go
+// on from any FPDU if TCP accepts only a part of the batch. It belongs to the thread that sends.
 struct OutgoingBatch {
   mpa::Batch fpdus;
   bool complete = false;  // nothing more could be sent after these FPDUs when they were built
@@ -84,11 +84,12 @@ class Transmitter {
   void report(Stag occasion, const Progress& progress) {
     if (sent_.reports == reports_.end()) reports_.push({occasion, progress}, sent_.reports);
   }
-  // From here on a progress report precedes all work that uses a receive of the peer, unless what was sent before has
-  // confirmed as much of the peer's work: ours may be the reply to it. No effect after follow_position().
+  // From here on a progress report is sent before each message that uses a receive of the peer, if this end has placed
+  // more of the peer's work than it has confirmed: the message may be the reply to that work. No effect after
+  // follow_position().
   void enable_reports() { reports_progress_ = !tracker_.by_position(); }
-  // From now on each end learns from the byte stream what the other has placed (placed_up_to()), so neither probes nor
-  // reports are sent for that.
+  // From now on each end learns from the byte stream how much the other end has placed (placed_up_to()), so this end
+  // sends no probes, and no progress reports before its messages.
   void follow_position() {
     reports_progress_ = false;
     tracker_.follow_position();
@@ -110,7 +111,7 @@ class Transmitter {
   enum class Fill {
     ready,        // the batch has something to send
     idle,         // nothing can be sent now
-    local_error,  // work could not be sent, see failure(); fill() then sends a Terminate, if the rules say so
+    local_error,  // work could not be sent, see failure(); the next fill() builds a Terminate, if one is due
     broken,       // an FPDU was sent in part and cannot be finished: the connection must be reset
   };
   Fill fill(OutgoingBatch& batch);
@@ -160,8 +161,8 @@ class Transmitter {
   // release_unsignaled() is called first, unless there is a `culprit` and it was sent. After the FPDU in progress only
   // a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
-  // The oldest entry that is not done, if TCP has accepted at least one FPDU of it as a whole: the best guess for a
-  // Terminate without headers.
+  // The oldest entry that is not done, if TCP has accepted at least one FPDU of it as a whole; otherwise no value. If a
+  // Terminate of the peer has no headers, it is taken to be about this entry.
   std::optional<std::uint64_t> oldest_sent() const;
   // The entry whose message had the DDP and RDMAP headers in the Terminate, if it is still in the queue (RFC 5040
   // section 4.8).
@@ -187,8 +188,8 @@ class Transmitter {
     bool last = true;
     MemorySegment response{};  // the payload of a read response
     ddp::Hold source;          // the access to the memory that `response` points to
-    // Why the memory of a response may not be used any more; `none` if it may be used. It can still be inaccessible
-    // then.
+    // Why the memory of a response may not be used any more; `none` if it may be used. Even with `none` the memory may
+    // be unmapped, and thus not accessible.
     ddp::AccessError refused = ddp::AccessError::none;
   };
 
@@ -267,7 +268,7 @@ class Transmitter {
   PlacementTracker tracker_;
   ReportQueue reports_;
   std::uint64_t accepted_ = 0;                   // octets that the byte stream has accepted
-  bool reports_progress_ = false;                // progress reports precede messages
+  bool reports_progress_ = false;                // progress reports are sent before messages, see enable_reports()
   bool hold_ = false;                            // nothing is sent before the peer's first FPDU
   bool ended_ = false;                           // no more work is sent
   std::uint64_t hold_from_ = ~std::uint64_t{0};  // entries from this one on are not sent

@@ -37,8 +37,8 @@ struct Place {
   std::size_t gid_index;
 };
 
-// Chooses an active device that has an IPv4 address, and the first such address: the loopback device if it has one. The
-// address is an IPv4 one since bench.py runs perftest without IPv6.
+// Chooses an active device that has an IPv4 address, and the first IPv4 address of this device. The loopback device is
+// preferred. The address must be an IPv4 one since bench.py runs perftest without IPv6.
 std::optional<Place> choose_device() {
   std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::stable_partition(devices.begin(), devices.end(), [](const auto& device) { return device.loopback; });

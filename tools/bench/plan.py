@@ -8,8 +8,8 @@ from programs import SHARED_MEMORY, TCP, Way
 GBITS, MICROSECONDS, SECONDS, MESSAGES = "Gb/s", "us", "s", "messages/s"
 GROUPS = ("basic", "events", "connections", "server", "pinned")
 FEW_PROCESSORS = 4  # Row.target_few applies to machines with fewer processors than this
-# A process needs this limit of descriptors for 1,000 connections, since connections in shared memory use at most a
-# quarter of the limit.
+# The limit of descriptors (RLIMIT_NOFILE) for the rows with 1,000 connections. Each connection has one descriptor, and
+# some more for a short time while it is set up.
 DESCRIPTORS = 4500
 K4, K64, K128, M1 = 4 << 10, 64 << 10, 128 << 10, 1 << 20
 
@@ -158,7 +158,8 @@ def basic_rows():
         yield Row(f"{operation}_bw_64k", bandwidth(operation, K64, TCP), STREAM, 1.05)
         yield Row(f"{operation}_bw_1m", bandwidth(operation, M1, TCP), STREAM)
     yield Row("send_lat_8", latency("send", TCP), PING, 1.0)
-    # Both ends of ib_write_lat spin on memory. On two processors that leaves none for uiw's progress threads.
+    # Both ends of ib_write_lat spin on memory. On two processors none is left for uiw's progress threads, so the target
+    # for few processors is weaker.
     yield Row("write_lat_8", latency("write", TCP), PING, 1.0, target_few=1.8)
     yield Row("writes_8", messages("TCP: 8-byte writes, one QP", TCP), SENDS, 5)
     yield Row("send_lat_8_ucx", latency("send", TCP), ucx("tcp", TCP, 8), 1.0, "ucx")

@@ -115,7 +115,7 @@ def rdma_environment(setup, way=Way()):
     environment = {"LD_PRELOAD": setup.preload, "UIW_CRC": way.crc, "LC_ALL": "C"}
     if way.stream:
         environment["UIW_SAME_HOST"] = way.stream
-    if way.manual:  # RoCE view: without rdma_cm, ib_send_bw fails at its end in the iWARP view
+    if way.manual:  # in the iWARP view ib_send_bw without rdma_cm cannot free its protection domain at its end
         environment.update(UIW_COMPLETION=way.manual, UIW_TRANSPORT="roce")
     return environment
 

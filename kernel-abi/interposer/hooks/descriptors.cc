@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions about descriptors: write() and ioctl() take commands, and read() waits for events; close
-// and dup in all their forms begin and end the association of a descriptor with an object, and do not touch the
-// library's own descriptors.
+// The hooks of libc functions about descriptors. write() and ioctl() take commands, and read() waits for events. dup()
+// in all its forms associates the new descriptor with the object of the old one, and close() in all its forms ends such
+// an association. Neither touches the library's own descriptors.
 #include "kernel-abi/interposer/hooks/descriptors.h"
 
 #include <errno.h>
@@ -124,8 +124,8 @@ __attribute__((noinline)) int control(FdEntry entry, int fd, unsigned long reque
   return as_call(result, saved_errno);
 }
 
-// Lets the library carry out the read, since this thread can send and receive for connections while it waits. Does not
-// check for the child of a vfork, which reads no event before it executes another program.
+// Lets the library carry out the read, since the library can use this thread to send and receive for connections while
+// the thread waits. Does not check for the child of a vfork, which reads no event before it executes another program.
 __attribute__((noinline)) ssize_t read_event(int fd, void* data, size_t size) {
   const UiwKernelAbi* library = loaded_library();
   if (library == nullptr) return call_read(fd, data, size);
@@ -170,8 +170,9 @@ int refuse(int error) {
   return -1;
 }
 
-// Associates `copy`, a duplicate, with the object of `entry`. Copies of a completion channel get no entry, since the
-// channel ends with its first descriptor; nor do copies of an epoll set or of the library's own descriptors.
+// Associates `copy`, a duplicate of a descriptor that has the entry `entry`, with the same object. Returns `copy`, or
+// -1 with errno. Copies of a completion channel get no entry, since the channel ends with its first descriptor. Copies
+// of an epoll set and of the library's own descriptors get no entry, either.
 int attach_copy(int copy, FdEntry entry) {
   if (copy < 0 || fd_table_is_borrowed()) return copy;
   drop_descriptor(copy);
@@ -203,8 +204,8 @@ void make_way(int from, int to) {
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_programs(to);
 }
 
-// Calls `replace`, which makes `to` a copy of `from`. If `to` is protected, fails instead: with EBADF if `from` is not
-// open or is the same, else with EBUSY, the errno of dup2() in a race with open() (dup(2)).
+// Calls `replace`, which makes `to` a copy of `from`. If `to` is protected, does not call it and fails: with EBADF if
+// `from` is not open or is equal to `to`, else with EBUSY, the errno of dup2() in a race with open() (dup(2)).
 template <typename Replace>
 int replace_unless_kept(int from, int to, Replace replace) {
   make_way(from, to);
@@ -218,7 +219,8 @@ int replace_unless_kept(int from, int to, Replace replace) {
   return from == to || nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
 }
 
-// Removes the entries of the program's descriptors in the range. The library may make and close its own meanwhile.
+// Removes the entries of the program's descriptors in the range. The library may make and close descriptors of its own
+// at the same time; their entries are not touched.
 void drop_range(unsigned first, unsigned last) {
   if (nothing_is_ours() || fd_table_is_borrowed()) return;
   const unsigned highest = static_cast<unsigned>(g_fd_table.highest.load(std::memory_order_acquire));

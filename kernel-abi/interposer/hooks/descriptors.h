@@ -21,8 +21,8 @@ inline int forget_stale(int fd) {
   return fd;
 }
 
-// Whether `fd`, whose entry this is, still is the stand-in for a socket of NETLINK_RDMA (sockets.cc). If not, a bare
-// system call has closed the stand-in, and the entry is removed. Keeps errno.
+// Whether `fd`, which has the entry `entry` in the table, still is the stand-in for a socket of NETLINK_RDMA
+// (sockets.cc). If not, a bare system call has closed the stand-in, and the entry is removed. Keeps errno.
 bool is_stand_in(FdEntry entry, int fd);
 // Passes a request to the library, in place of send() to the kernel. Returns the number of octets, or -1 with errno.
 ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size);

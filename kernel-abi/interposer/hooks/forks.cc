@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The hooks of ibv_fork_init() and of the madvise() calls that follow from it.
 //
-// libibverbs marks registered pages (MADV_DONTFORK) so that a child does not get them. Since Linux 5.13 the marks are
-// needless and harmful: a child that touches the rest of such a page ends by SIGSEGV, and each mark may split a
-// mapping. Since rdma-core 51, libibverbs first asks the kernel whether marks are needed. For earlier releases the hook
-// of ibv_fork_init() asks; these releases call that function for RDMAV_FORK_SAFE, too. A program that finds the real
-// ibv_fork_init() by dlsym() bypasses this hook; the hook of madvise() then leaves out the marks.
+// libibverbs marks registered pages (MADV_DONTFORK) so that a child does not get them. Since Linux 5.13, where the
+// kernel itself copies such pages at a fork, the marks are needless. They are also harmful: a child that touches other
+// data in a marked page ends by SIGSEGV, and each mark may split a mapping. Since rdma-core 51, libibverbs first asks
+// the kernel whether marks are needed. For earlier releases the hook of ibv_fork_init() asks; these releases call that
+// function for RDMAV_FORK_SAFE, too. A program that finds the real ibv_fork_init() by dlsym() bypasses the hook of
+// ibv_fork_init(); the hook of madvise() then leaves out the marks.
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
@@ -30,7 +31,8 @@ int call_madvise(void* address, size_t size, int advice) {
   return static_cast<int>(syscall(SYS_madvise, address, size, advice));
 }
 
-// Finds a function in the libibverbs that is loaded, by that library's handle: a program may have used RTLD_LOCAL.
+// Returns a function of libibverbs, or null if libibverbs is not loaded or lacks the function. Looks only in libibverbs
+// itself: the program may have loaded it with RTLD_LOCAL, and dlsym(RTLD_DEFAULT) would then not find the function.
 int (*function_of_verbs(const char* name))() {
   void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (verbs == nullptr) return nullptr;

@@ -13,16 +13,18 @@
 
 namespace uiw::kernel_abi {
 
-// The path that the real function gets: `path` itself, or one written to `buffer` (of PATH_MAX).
+// Returns the path for the real function: the path in the tree of uiw, which is written to `buffer` (of PATH_MAX
+// octets), or `path` itself if there is no tree or the path in the tree is too long.
 inline const char* rewrite_path(const RdmaPath& rdma, const char* path, char* buffer) {
   const char* root = tree_root(rdma.area, false);
   return root != nullptr && join_rdma_path(root, rdma, buffer, PATH_MAX) ? buffer : path;
 }
 
-// Whether a descriptor, or AT_FDCWD, stands for the folder with this path.
+// Whether `folder`, a descriptor or AT_FDCWD, refers to the folder with this absolute path.
 bool is_folder(int folder, const char* absolute);
 
-// Recognises an RDMA path; a relative one starts at `folder`.
+// Recognises an RDMA path, which leads into one of the folders of RdmaArea (path_rewrite.h). A relative path starts at
+// `folder`. The area of all other paths is RdmaArea::none.
 inline RdmaPath rdma_path(int folder, const char* path) {
   if (path != nullptr && path[0] == '/') return parse_rdma_path(path);
   return parse_relative_rdma_path(path, folder, is_folder);

@@ -76,8 +76,8 @@ inline auto with_folder(int folder, const char* path, Call call) {
   return call(rewrite_folder(rdma, path, buffer));
 }
 
-// `open_real` opens the path that it is given. It is not called for files that the library opens: device nodes, except
-// with O_PATH or O_DIRECTORY, and port files whose content changes.
+// Lets the library open device nodes of uiw, if `flags` have neither O_PATH nor O_DIRECTORY, and port files whose
+// content changes. Opens all other files by `open_real`, which gets the rewritten path.
 template <typename OpenReal>
 __attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* path, int flags, OpenReal open_real) {
   char buffer[PATH_MAX];
@@ -345,7 +345,7 @@ UIW_HOOK char* canonicalize_file_name(const char* path) noexcept {
   return with_path(AT_FDCWD, path, [&](const char* target) { return call_or_null(real_canonicalize, target); });
 }
 
-// `ls -l` calls getxattr() or lgetxattr() for every file that it lists.
+// getxattr() and lgetxattr() are hooked since `ls -l` calls one of them for every file that it lists.
 UIW_HOOK ssize_t getxattr(const char* path, const char* name, void* value, size_t size) noexcept {
   return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_getxattr.get()) return function(target, name, value, size);

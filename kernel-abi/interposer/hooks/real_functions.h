@@ -3,8 +3,8 @@
 //
 // Calls may come before any constructor, from several threads at once, and from inside dlsym itself (an allocator that
 // is interposed, too, may open files while dlsym allocates). So there is one atomic pointer for each function and no
-// lock. While this thread looks up a function of the same type, and if libc lacks the function, the result is null, and
-// the caller makes the system call itself or fails.
+// lock. RealFunction::get() returns null if libc lacks the function, and while this thread looks up a function of the
+// same type. The hook that has called get() then makes the system call itself, or fails.
 #pragma once
 
 #include <dlfcn.h>
@@ -15,9 +15,9 @@ static_assert(sizeof(void*) == 8, "the fallbacks by system call assume a 64-bit 
 
 namespace uiw::kernel_abi {
 
-// Not 0 while this thread loads libuiw.so.1, or is inside a call of it that may use paths; hooks then leave paths
-// unchanged. Initial-exec TLS, since access must not allocate; it is possible because the interposer is loaded at
-// program start.
+// Not 0 while this thread loads libuiw.so.1, or executes a function of that library that may use paths; hooks then
+// leave paths unchanged. The variable is in initial-exec TLS, since access to it must not allocate memory. This TLS
+// model is possible because the interposer is loaded at program start.
 extern __thread int t_passthrough __attribute__((tls_model("initial-exec")));
 
 class Passthrough {

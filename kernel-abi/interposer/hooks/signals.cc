@@ -4,9 +4,9 @@
 // (base/fault_signals.h) and keeps its own handler, which catches the faults of its copies to and from the program's
 // memory.
 //
-// The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only once
-// libuiw.so.1 is loaded, and those that take one signal only for SIGSEGV and SIGBUS. Otherwise libc's functions are
-// called.
+// Until libuiw.so.1 is loaded, the hooks of the functions of System V and BSD, such as sigset() and sigblock(), call
+// libc's functions. From then on the hooks do, as libc does, what these functions do by sigaction() and
+// pthread_sigmask(). For a function that takes one signal, this applies only to SIGSEGV and SIGBUS.
 #include "kernel-abi/interposer/hooks/signals.h"
 
 #include <errno.h>

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The signal functions that lie behind the interposer's hooks, as libuiw.so.1 calls them (UiwHost). Part of the
-// interposer.
+// The real signal functions, which the interposer's hooks hide. libuiw.so.1 calls them by way of UiwHost (entry.h).
+// Part of the interposer.
 #pragma once
 
 #include <signal.h>
 
 namespace uiw::kernel_abi {
 
-// sigaction() and pthread_sigmask() of the next library, usually libc.
+// Call the real sigaction() and pthread_sigmask(): those of the library that follows the interposer in the dynamic
+// loader's search order, usually libc.
 int call_sigaction(int signal, const struct sigaction* action, struct sigaction* before);
 int call_sigmask(int how, const sigset_t* set, sigset_t* before);
 

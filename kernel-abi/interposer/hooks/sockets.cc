@@ -33,7 +33,7 @@ constinit RealFunction<ssize_t(int, const msghdr*, int)> real_sendmsg("sendmsg")
 constinit RealFunction<int(int, const sockaddr*, socklen_t)> real_bind("bind");
 constinit RealFunction<int(int, int)> real_listen("listen");
 
-// The longest request that is taken from several iovecs; libnl and libmnl use one iovec.
+// The greatest length, in octets, of a request that comes in several iovecs; libnl and libmnl use one iovec.
 constexpr size_t kLongestInPieces = 8192;
 
 int call_socket(int domain, int type, int protocol) {
@@ -115,8 +115,8 @@ bool gave_way(int fd, in_port_t port) {
   return gave;
 }
 
-// The port of an IPv4 or IPv6 address, which is at the same place in both; 0 for others. Reading the address is safe,
-// since the kernel has read it already.
+// The port of an IPv4 or IPv6 address, in network byte order; both structures have it at the same place. 0 for other
+// addresses. Reading the address is safe, since the kernel has read it already.
 in_port_t port_of(const sockaddr* address, socklen_t length) {
   const bool ip = length >= sizeof(sockaddr_in) && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
   return ip ? reinterpret_cast<const sockaddr_in*>(address)->sin_port : 0;
@@ -132,7 +132,8 @@ bool is_stand_in(FdEntry entry, int fd) {
   bool is = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_NETLINK;
   length = sizeof protocol;
   is = is && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == NETLINK_USERSOCK;
-  // If the table has another entry by now, another thread has closed the descriptor since this call began.
+  // If the table has another entry by now, another thread has closed the descriptor since this call began, and the new
+  // entry is kept.
   if (!is && fd_lookup(fd).bits() == entry.bits() && !fd_table_is_borrowed()) drop_descriptor(fd);
   errno = saved_errno;
   return is;

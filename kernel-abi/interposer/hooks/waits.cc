@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions that wait for descriptors. Where it can, the library carries out the waits of poll() and
-// epoll_wait(), also in their forms with a signal mask, that include a completion channel. So the thread can send and
-// receive for connections meanwhile.
+// The hooks of libc functions that wait for descriptors. The library carries out the waits of poll(), ppoll(),
+// epoll_wait() and epoll_pwait() that include a completion channel, so that the thread can send and receive for
+// connections while it waits. For all other waits, and if the library refuses a wait by -EAGAIN, the hooks call libc.
 //
 // A server that listens and then calls daemon(3) goes on in the child, and often waits there for its channel of
 // rdma_cm, in poll() or the like. From then on the library has to watch for connection requests, in a thread. A child
-// that executes another program or ends does not wait, and gets no thread. In all other processes the hook only reads a
-// flag for this.
+// that executes another program or ends does not wait, and gets no thread. In all other processes this costs a hook
+// only the read of a flag (g_fork_left_channels).
 //
 // _FORTIFY_SOURCE turns poll() and ppoll() into functions of other names, which also check the size of the array. Their
 // hooks leave an array that is too small to libc's functions, which end the process.
@@ -48,9 +48,9 @@ inline void before_wait() {
   if (__builtin_expect(g_fork_left_channels.load(std::memory_order_relaxed), 0)) tell_library();
 }
 
-// Lets the library carry out the wait, by `call`. False if the hook is to call libc instead. (The child of a vfork
-// shares the parent's memory, but executes another program before it waits for an event; a check for it would cost each
-// wait a system call.)
+// Lets the library carry out the wait, by `call`. False if the hook is to call libc instead. Does not check for the
+// child of a vfork, which shares the parent's memory: the check would cost each wait a system call, and the child
+// executes another program before it waits for an event.
 template <typename Call>
 bool wait_by_library(Call call, int& result) {
   const UiwKernelAbi* library = loaded_library();

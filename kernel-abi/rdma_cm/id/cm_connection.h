@@ -38,7 +38,8 @@ enum class ConnectionPhase {
 // The parameters of the peer for an event. The peer's initiator depth (ORD) becomes this side's responder resources,
 // and vice versa.
 rdma_ucm_conn_param event_parameters(const provider::CallParameters& peer);
-// The parameters of the peer for an event of port space UDP: private data, in a message with `room` octets for it.
+// The parameters of the peer for an event of port space UDP. As in the kernel, the event reports the size of the
+// message's field for private data, `room` octets, even if the peer has sent less.
 rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std::size_t room);
 
 class CmConnection final : public provider::CallObserver {
@@ -57,8 +58,8 @@ class CmConnection final : public provider::CallObserver {
   int accept_response();
   int reject(const std::uint8_t* private_data, std::size_t size, unsigned reason);
   // Ends the connection: now, or once it is established if it is still being set up. EINVAL if there is no device or
-  // there has been no call. Returns 0 without effect if the call is not answered yet, if it has failed, or if the
-  // connection has ended already, since the peer may have been faster.
+  // there has been no call. Returns 0 and does nothing if the program has not answered an incoming call yet, if the
+  // call has failed, or if the connection has ended already: the peer may have ended it just before this command.
   int disconnect();
 
   // provider::CallObserver
@@ -70,7 +71,8 @@ class CmConnection final : public provider::CallObserver {
   ConnectionPhase phase() const UIW_REQUIRES(g_registry_lock) { return phase_; }
   bool has_stream() const UIW_REQUIRES(g_registry_lock) { return phase_ != ConnectionPhase::none; }
   const std::optional<RoceAgreement>& agreement() const UIW_REQUIRES(g_registry_lock) { return agreement_; }
-  // Starts from an incoming call; `request` has the parameters of the CONNECT_REQUEST event (none for port space UDP).
+  // Makes `call`, an incoming call, the connection of this id. `request` has the parameters of the CONNECT_REQUEST
+  // event (none for port space UDP).
   void begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request)
       UIW_REQUIRES(g_registry_lock);
   Detached detach() UIW_REQUIRES(g_registry_lock);
@@ -92,8 +94,8 @@ class CmConnection final : public provider::CallObserver {
   bool responded_ UIW_GUARDED_BY(g_registry_lock) = false;          // active side: the stream was established
   bool disconnect_wanted_ UIW_GUARDED_BY(g_registry_lock) = false;  // DISCONNECT came while the stream was being set up
   std::uint8_t retry_count_ UIW_GUARDED_BY(g_registry_lock) = 0;    // from CONNECT
-  std::uint8_t accepted_resources_ UIW_GUARDED_BY(g_registry_lock) = 0;
-  std::uint8_t accepted_depth_ UIW_GUARDED_BY(g_registry_lock) = 0;         // accepted_*: from ACCEPT
+  std::uint8_t accepted_resources_ UIW_GUARDED_BY(g_registry_lock) = 0;     // from ACCEPT
+  std::uint8_t accepted_depth_ UIW_GUARDED_BY(g_registry_lock) = 0;         // from ACCEPT
   std::optional<RoceAgreement> agreement_ UIW_GUARDED_BY(g_registry_lock);  // RoCE view: set by the peer's MPA frame
   std::shared_ptr<provider::Call> connection_ UIW_GUARDED_BY(g_registry_lock);
 };

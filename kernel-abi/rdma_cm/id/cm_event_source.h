@@ -46,7 +46,7 @@ class CmEventSource {
   void post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child, std::uint32_t child_number,
                     const CmEventParameters& parameters, CmEvents& event) UIW_REQUIRES(g_registry_lock);
 
-  // The number of events that the program has fetched.
+  // Counts one more event that the program has fetched; events_reported() returns the number of these events.
   void count_reported() UIW_REQUIRES(g_registry_lock) { ++events_reported_; }
   std::uint32_t events_reported() const UIW_REQUIRES(g_registry_lock) { return events_reported_; }
 

@@ -56,7 +56,8 @@ int CmId::bind(const sockaddr_storage& address) {
   return error;
 }
 
-// An address resolution that waits for the link-layer address of the next hop; the thread "uiw-cm" looks for it.
+// An address resolution that waits for the link-layer address of the next hop. A timer on the thread "uiw-cm" calls
+// run(), which looks whether the kernel knows the address by now.
 class CmId::Resolution final : public provider::CmLoop::TimedTask,
                                public std::enable_shared_from_this<CmId::Resolution> {
  public:
@@ -183,7 +184,8 @@ int CmId::set_address_family_only(bool value) {
   return route_.set_family_only(value);
 }
 
-// A program may set the path itself. On Ethernet the host's routing gives the only path, so that path is used.
+// A program may set the path itself. On Ethernet there is only one path, which the host's routing determines. So this
+// function sets that path, and not the one in `records`.
 int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
   if (!route_.is_roce() || records.size() % sizeof(ib_path_rec_data) != 0) return EINVAL;
   for (std::size_t at = 0; at < records.size(); at += sizeof(ib_path_rec_data)) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// One rdma_cm id: its state and its parts: the route, the connection or the listener, and the events. The states are a
-// part of those of drivers/infiniband/core/cma.c.
+// One rdma_cm id. It has a state and these parts: the route, the connection or the listener, and the events. The states
+// are a subset of those in drivers/infiniband/core/cma.c.
 //
-// The registry owns an id until it is destroyed; events, commands in progress and the provider's callbacks keep it
-// alive as long as they need it.
+// CmRegistry (cm_registry.h), the table of all ids, owns an id until the id is destroyed. Events, commands in progress
+// and the provider's callbacks keep the id alive as long as they need it.
 //
 // Commands return 0 or an errno and are called with command_lock() held. Callbacks of the provider about a connection
-// or a listener come on the thread "uiw-cm", without that lock. State and events need the registry's lock
-// (cm_registry.h), which the commands take.
+// or a listener come on the thread "uiw-cm", without command_lock(). State and events need the registry's lock
+// (registry_lock.h); the commands take the registry's lock themselves.
 #pragma once
 
 #include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
@@ -78,8 +78,9 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int set_reuse_address(bool value);
   int set_address_family_only(bool value);
   int set_ib_path(const std::vector<std::uint8_t>& records);
-  // Moves the id from the TCP or UDP port that equals its RDMA port number to a substitute port
-  // (provider/connect/rdma_port.h). EINVAL if the id has no such port, or is neither bound nor listening.
+  // Leaves the TCP or UDP port that equals the id's RDMA port number to another socket of the program, and moves the id
+  // to a substitute port, at which peers find it by the RDMA port number (provider/connect/rdma_port.h). EINVAL if the
+  // id has no port that equals its number, or is neither bound nor listening.
   int give_way();
 
   // To be called when an interface was removed. If the id's device was of this interface, reports DEVICE_REMOVAL and
@@ -96,7 +97,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   void count_reported(const CmEvent& event) UIW_REQUIRES(g_registry_lock);
   Detached destroy() UIW_REQUIRES(g_registry_lock);
 
-  // Changes the state if it is `from`; else returns false.
+  // Sets the state to `to` and returns true if the state is `from`; otherwise returns false.
   bool exchange_state(CmState from, CmState to) UIW_EXCLUDES(g_registry_lock);
   static void tear_down(Detached detached);
 

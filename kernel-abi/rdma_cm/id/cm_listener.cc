@@ -73,7 +73,7 @@ int CmListener::move() {
 
 // Waits for the first peer to connect to an inherited socket, and makes the channel readable. When the program then
 // uses the channel, this process takes over the ids of its parent, and go_on() listens on the socket, which still has
-// the connection in its queue. All functions but ready() are called with the registry's lock held.
+// the connection in its queue. All functions except ready() are called with the registry's lock held.
 class CmListener::CallerWatch final : public provider::CmLoop::Handler {
  public:
   CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}

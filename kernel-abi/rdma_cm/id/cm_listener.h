@@ -27,8 +27,8 @@ class CmListener final : public provider::ListenObserver {
   // 0 or an errno.
   int listen(int backlog);
 
-  // Listens on the route's new socket instead of the present one. 0 or an errno. Called with the id's command lock
-  // held.
+  // Listens on the socket that CmRoute::give_way() has bound to a substitute port, instead of the present socket. 0 or
+  // an errno. Called with the id's command lock held.
   int move();
 
   // provider::ListenObserver

@@ -92,12 +92,15 @@ rdma_ucm_query_addr_resp query_gid(const CmRoute& route) {
   return response;
 }
 
-// An id of type UD in the RoCE view has the attributes of fill_datagram() for every state. For other ids the attributes
-// for INIT, for RTR on iWARP, and for any state of an id without a connection have all access rights of iWARP, since
-// uiw applies the rights from the first octet on; the kernel gives some of the rights, and only once the id has a
-// connection. An iWARP queue pair reaches RTS by the connection itself, so the step to RTS has no attributes. On RoCE
-// the program takes the steps to RTR and RTS, and can do so once the peer's message has arrived, even if the stream has
-// ended since.
+// An id of type UD in the RoCE view gets the attributes of fill_datagram() for every state.
+//
+// Other ids get all access rights of iWARP for the step to INIT, on iWARP also for the step to RTR, and for every state
+// as long as the id has no connection. uiw checks the rights of a queue pair from the first octet that the peer sends,
+// so the queue pair must have them by then. (The kernel gives fewer rights, and only to an id with a connection.)
+//
+// An iWARP queue pair reaches RTS when the connection is made, so there are no attributes for the step to RTS. On RoCE
+// the program takes the steps to RTR and RTS. It can do so as soon as the peer's MPA frame has arrived, even if the
+// stream has ended since.
 int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) {
   const CmRoute& route = id.route();
   if (qp_state > IBV_QPS_ERR || !route.has_device()) return EINVAL;

@@ -19,7 +19,8 @@ rdma_ucm_query_route_resp query_route(const CmRoute& route);
 rdma_ucm_query_addr_resp query_addr(const CmRoute& route);
 rdma_ucm_query_addr_resp query_gid(const CmRoute& route);
 
-// The attributes for the step to `qp_state`, with their mask. EINVAL if that step is not possible now.
+// Sets `attributes` to the attributes for the queue pair's step to `qp_state`, and their mask. 0, or EINVAL if that
+// step is not possible now.
 int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attributes);
 
 }  // namespace uiw::kernel_abi

@@ -247,7 +247,7 @@ int CmRoute::resolve(const sockaddr_storage& destination, int& reported) {
       provider::choose_source(generic(target), chosen_by_program ? generic(source_) : nullptr, local);
   if (unreachable != 0) return unreachable;
 
-  // Where the kernel would report an error by an event, and not as the result of the command, so does this function.
+  // The errors from here on go into `reported`, since the kernel reports them by an event, too.
   if (!chosen_by_program) set_port(local, port_of(source_));
   if (!chosen_by_program || !device_) reported = acquire_device(chosen_by_program ? source_ : local);
   if (reported == 0) {
@@ -344,8 +344,8 @@ int CmRoute::renew() {
     if (!is_taken()) break;
     std::this_thread::sleep_for(kPause);
   }
-  // If another child of the parent has taken the number, peers that look it up reach the same socket, so that is no
-  // error.
+  // Another child of the same parent may have taken the number. If it uses the same substitute port, it listens on the
+  // socket that both children have inherited: peers that look up the number reach this socket, so this is no error.
   if (is_taken() && has_substitute()) {
     const std::uint16_t number = port_of(source_);
     const sockaddr_storage called = is_wildcard(source_) ? loopback_of(source_.ss_family, number) : source_;

@@ -70,29 +70,33 @@ class CmRoute {
   };
   Ends ends() const { return {source_, destination_, device_}; }
   void set_ends(const Ends& ends);
-  // Whether the link-layer address of the next hop to the destination is known; returns what
-  // provider::look_at_neighbour() returns, and 0 for a wildcard destination.
+  // Returns 0 if the kernel knows the link-layer address of the next hop to the destination, and for a wildcard
+  // destination; EINPROGRESS while the kernel resolves this address; otherwise the error of the route
+  // (provider/connect/neighbour.h).
   int look_at_neighbour() const;
-  // On RoCE: the path to the destination; set_path() stores it.
+  // On RoCE sets `path` to the path to the destination, without storing it in the route; set_path() stores it. On iWARP
+  // leaves `path` as it is.
   int find_path(std::optional<RocePath>& path) const;
   void set_path(const std::optional<RocePath>& path) { path_ = path; }
   // Replaces a wildcard destination by an address of this host.
   void settle_destination();
-  // Sets the route of an incoming call of `listener`.
+  // Makes this the route of the new id of an incoming call: from the address `local`, on `device`, to the caller's
+  // address `remote`, with the options of `listener`, the route of the listening id.
   void adopt(const CmRoute& listener, const sockaddr_storage& local, const sockaddr_storage& remote,
              const provider::DeviceInfo& device);
 
   // Returns the socket that is bound to the source, which is created if necessary, or a negative errno. The caller owns
   // it.
   int take_socket();
-  // Takes the RDMA port number of the source address (rdma_port.h), unless it has been taken already.
+  // Takes the RDMA port number of the source address (rdma_port.h), unless this id has it already.
   int take_number();
   // For an id that is about to listen: from here on the id shares its port with no other id, whatever
   // RDMA_OPTION_ID_REUSEADDR says. EADDRNOTAVAIL or EADDRINUSE if another id has the port (cma.c: rdma_listen).
   int claim_to_listen();
   // Leaves the TCP or UDP port that equals the RDMA port number to another socket, and binds a new socket to a
-  // substitute port, for take_socket(). The caller closes a socket that it has taken before. 0, or an errno if nothing
-  // has changed: EINVAL if there is a substitute already, or no port.
+  // substitute port (rdma_port.h). take_socket() returns the new socket; if the caller has taken the former socket, it
+  // closes that itself. 0, or an errno if nothing has changed: EINVAL if the port is a substitute already, or if the id
+  // has no TCP or UDP port.
   int give_way();
   // In the child of a fork: keeps the socket and drops the RDMA port number; renew() takes the number once the parent
   // has ended.
@@ -110,7 +114,8 @@ class CmRoute {
   void release_binding() UIW_REQUIRES(g_registry_lock) { binding_.reset(); }
   void set_reuse_address(bool value) UIW_REQUIRES(g_registry_lock);
   void set_binding_v6only(bool value) UIW_REQUIRES(g_registry_lock);
-  // Frees the port. The caller closes the socket, if it is not -1, and destroys the RDMA port without the lock held.
+  // Frees the port. The caller closes the socket, if it is not -1, and destroys the RDMA port without the registry's
+  // lock held.
   struct Detached {
     int socket;
     std::shared_ptr<provider::RdmaPort> rdma_port;
@@ -134,7 +139,7 @@ class CmRoute {
   sockaddr_storage source_ = {};
   sockaddr_storage destination_ = {};
   std::optional<CmDevice> device_;
-  std::optional<RocePath> path_;             // on RoCE, once the route is resolved, or of an incoming call
+  std::optional<RocePath> path_;             // on RoCE; set when the route is resolved, and for an incoming call
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound; -1 if there is none, or after take_socket()
   // The RDMA port number, if this id has taken it: because it listens, because it is bound to the number, or because

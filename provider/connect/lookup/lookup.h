@@ -21,12 +21,13 @@ namespace uiw::provider {
 // datagram. `local` and the result are as in bind_socket() of local_address.h. No other socket can bind this address.
 int bind_lookup_socket(sockaddr_storage& local, bool v6only);
 
-// Asks the service at `remote`: an address and, as its port, a number of port space UDP. The UDP port of the service
-// may be a substitute (rdma_port.h). `socket` is from bind_lookup_socket(); the request owns it from here on, also
-// after a failure. The observer's established() has the service's qp_num, qkey and private data; failed() has
-// ECONNREFUSED with the private data of a rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if
-// there is no answer, or another errno. Of `own` only the private data, at most kMostLookupData octets, is sent. `tos`
-// is set as IP_TOS or IPV6_TCLASS unless it is negative. Thread-safe. 0 or an errno. Throws std::bad_alloc.
+// Asks the service at `remote`: an address and, as its port, a number of port space UDP. If another socket has the UDP
+// port of that number, the service has another UDP port (rdma_port.h). `socket` is from bind_lookup_socket(); the
+// request owns it from here on, also after a failure. The observer's established() has the service's qp_num, qkey and
+// private data; failed() has ECONNREFUSED with the private data of a rejection, ECONNREFUSED with nullptr if no process
+// has the port, ETIMEDOUT if there is no answer, or another errno. Of `own` only the private data, at most
+// kMostLookupData octets, is sent. `tos` is set as IP_TOS or IPV6_TCLASS unless it is negative. Thread-safe. 0 or an
+// errno. Throws std::bad_alloc.
 int look_up(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
             std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& request);
 

@@ -52,7 +52,8 @@ class LookupCall final : public Call,
   }
 
   // Called by the timer and by mapper_answered(): sends the request, for the first time or again. The first call asks
-  // the port mapper before that. After kPatience the request fails.
+  // the port mapper instead, if there may be one; mapper_answered() then calls this function again. After kPatience the
+  // request fails.
   void run() override {
     if (over_) return;
     if (waited_ >= kPatience) return fail(ETIMEDOUT);
@@ -106,7 +107,8 @@ class LookupCall final : public Call,
     aimed_at_ = port;
     return 0;
   }
-  // Asks the port mapper of the service's host, if there may be one. If true is returned, mapper_answered() continues.
+  // Asks the port mapper of the service's host for the UDP port. True if a query was sent; its answer, or its timeout,
+  // leads to a call of mapper_answered(). False if there is no port mapper to ask (ask_port_mapper()).
   bool ask_mapper() {
     try {
       const auto answered = [weak = weak_from_this()](in_port_t port) {
@@ -152,7 +154,7 @@ class LookupCall final : public Call,
   // After start() the following members are used only on the thread "uiw-cm" (provider/process/cm_loop.h).
   std::shared_ptr<PortMapperQuery> query_;
   bool mapper_asked_ = false;
-  bool mapped_ = false;     // the port mapper has named another port
+  bool mapped_ = false;     // the port mapper has named a UDP port other than the service's RDMA port number
   in_port_t aimed_at_ = 0;  // the port of the service that the socket is connected to
   bool over_ = false;
   std::chrono::milliseconds pause_ = kFirstPause, waited_{0};

@@ -34,7 +34,7 @@ constexpr std::uint8_t kLookupVersion = 1;
 constexpr std::size_t kLookupHeaderSize = 24, kLookupCrcSize = 4;
 constexpr std::size_t kMostLookupData = 255;
 constexpr std::size_t kMostLookupSize = kLookupHeaderSize + kMostLookupData + kLookupCrcSize;
-constexpr std::uint32_t kNoService = 0xFFFFFF;  // the number for multicast, which no queue pair has
+constexpr std::uint32_t kNoService = 0xFFFFFF;  // the QP number of multicast; a reply has a smaller QP number
 
 enum class LookupKind : std::uint8_t { request = 1, reply = 2, rejection = 3 };
 

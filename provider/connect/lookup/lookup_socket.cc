@@ -22,7 +22,7 @@ struct alignas(cmsghdr) Control {
   std::array<std::byte, CMSG_SPACE(sizeof(in6_pktinfo))> octets;
 };
 
-// Stores the local address of a datagram in `to`, whose address family is the socket's.
+// Stores the local address of a datagram in `to`. `to` has the address family of the socket already.
 void read_local_address(msghdr& message, sockaddr_storage& to) {
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
     if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_PKTINFO && to.ss_family == AF_INET) {

@@ -76,7 +76,7 @@ inline PairOctets encode(const PairGreeting& greeting, PairRefusal refusal = Pai
 }
 
 // Decodes a greeting. Empty for another key or version, for a rejection, if `from` is too short for the fixed part or
-// the options, or if an option is longer than the options. Octets behind the options are ignored.
+// the options, or if an option is longer than the options. Octets after the options are ignored.
 inline std::optional<PairGreeting> decode_pair_greeting(Octets from) {
   if (from.size() < kPairFixedSize || std::memcmp(from.data(), kPairKey.data(), kPairKey.size()) != 0 ||
       from[8] != std::byte{kPairVersion} || from[9] != std::byte{0}) {

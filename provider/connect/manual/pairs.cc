@@ -110,9 +110,11 @@ class Pairs final : public ListenObserver {
     std::shared_ptr<Call> call;
     ScopedTimer expiry;
   };
-  // Takes the newest call from the peer of this end that waits in kept_. Nothing if there is none.
+  // Takes the newest call of this end's peer out of kept_, which has the calls that could not be answered yet, and
+  // returns it. Nothing if kept_ has no call of this peer.
   std::optional<Kept> take_kept(const PairGreeting& own);
-  // Called when a pair is connected for the first time. `number` is the one that Pair::set_number() has set.
+  // Called when a Pair (one end of a manual connection) is connected for the first time. `number` is the number that
+  // Pair::set_number() has given it.
   void connected(std::uint64_t number) { first_connected_ = std::min(first_connected_, number); }
   void restart_retry_timers();
 
@@ -124,8 +126,8 @@ class Pairs final : public ListenObserver {
   std::unordered_map<std::uint32_t, std::vector<Kept>> kept_;
   std::size_t kept_count_ = 0;
   std::uint64_t started_ = 0;
-  // The lowest number (Pair::set_number()) among the pairs that were first connected since the retry timers were last
-  // checked.
+  // The lowest number (Pair::set_number()) among the pairs that have been connected for the first time since the last
+  // check of the retry timers. ~0 if there are none.
   std::uint64_t first_connected_ = ~std::uint64_t{0};
 };
 
@@ -214,8 +216,8 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
     connected_ = false;
     failed(EPROTO, nullptr);
   }
-  // The connection was not established. For example, the peer does not listen yet, or did not go to RTR in time to
-  // answer.
+  // The connection was not established. For example, the peer does not listen yet, or did not go to RTR before the call
+  // timed out.
   void failed(int, const CallParameters*) override {
     connection_.reset();
     if (over_) return;
@@ -259,7 +261,8 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
     const int fd = calling_socket(local);
     if (fd < 0) return look_again();
     const int error = connect(fd, remote, own, ends_.traffic_class, weak_from_this(), connection_);
-    if (error == EINVAL) return;  // the queue pair can have no stream now: stop() follows, or the program resets it
+    // After EINVAL this end does not call again: the queue pair can have no stream before RESET, which ends this Pair.
+    if (error == EINVAL) return;
     if (error != 0) look_again();
   }
 

@@ -30,7 +30,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The request is sent at once, and again after each of these pauses but the last.
+// The request is sent at once, and again after each of these pauses except the last. After the last pause the query
+// ends.
 constexpr std::array<milliseconds, 4> kPauses{milliseconds{50}, milliseconds{100}, milliseconds{200},
                                               milliseconds{150}};
 static_assert(std::accumulate(kPauses.begin(), kPauses.end(), milliseconds{0}) == kMapperPatience);
@@ -104,9 +105,10 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   ~PortMapperQueryImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
 
   bool start() {
-    // want_errors() makes the kernel report if no process has the port. The socket is not connected, since iwpmd
-    // answers from the address that its host's routing chooses. An answer from another address is used if none comes
-    // from the address that was asked. Such an answer is trusted for its association, which is hard to guess.
+    // want_errors() makes the kernel report that no process on the called host has the mapper's port. The socket is not
+    // connected, since iwpmd answers from the address that its host's routing chooses. An answer from another address
+    // is used if no answer comes from the address that was asked. Such an answer is trusted because it contains the
+    // association of the request, a random number.
     if (const int error = socket_.want_errors(); error != 0) return false;
     if (!fill_random(&message_.association, sizeof message_.association)) return false;
     send();
@@ -177,14 +179,14 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   const LookupSocket socket_;
   sockaddr_storage mapper_;
   // Used only on the thread of CmLoop once the socket is watched or the timer is set.
-  std::function<void(in_port_t)> answered_;  // empty once it was called
+  std::function<void(in_port_t)> answered_;  // empty after it was called
   PortMapperMessage message_;
   std::size_t sent_ = 0;
   struct Elsewhere {
     PortMapperMessage answer;
     sockaddr_storage from;
   };
-  std::optional<Elsewhere> elsewhere_;  // the first answer from another address
+  std::optional<Elsewhere> elsewhere_;  // the first answer from an address that was not asked
 };
 
 bool is_any(const sockaddr_storage& address) {

@@ -26,10 +26,10 @@ class PortMapperQuery {
   virtual ~PortMapperQuery() = default;
 };
 
-// Asks for the port of the RDMA listener at `called`, whose port is an RDMA port number. The query is sent from the
-// address of `source` unless that is a wildcard or of the other family. `answered` is called once, on the thread of
-// CmLoop and without a lock held, with the port in network byte order. If no mapper names another port, this is the
-// RDMA port number.
+// Asks for the port of the RDMA listener at `called`; the port in `called` is an RDMA port number. The query is sent
+// from the address of `source` unless that is a wildcard or of the other family. `answered` is called once, on the
+// thread of CmLoop and without a lock held, with the port in network byte order. If no mapper names another port, this
+// is the RDMA port number.
 //
 // Returns nullptr, and never calls `answered`, if the caller is to use the RDMA port number as the port: the address is
 // a wildcard, is of this host or cannot be told from one of this host, its host was found to have no mapper lately, or

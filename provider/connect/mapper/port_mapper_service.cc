@@ -37,9 +37,9 @@ using std::chrono::milliseconds;
 constexpr std::string_view kHolderName = "uiw-port-mapper";
 constexpr milliseconds kTryAgain{500};
 
-// Binds a Unix socket to kHolderName, an abstract name that only the holder has: the process that answers requests.
-// Nobody connects to this socket. Returns the descriptor, or a negative errno: -EADDRINUSE if another process has the
-// name.
+// Binds a Unix socket to the abstract name kHolderName. Only one process can have this name: the holder, which is the
+// process that answers requests. Nobody connects to this socket. Returns the descriptor, or a negative errno:
+// -EADDRINUSE if another process has the name.
 int take_holder_name() {
   const int fd =
       DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
@@ -72,8 +72,9 @@ int take_port() {
 // listener's process (rdma_port.h), and callers on this host need these sockets as well.
 class Directory {
  public:
-  // As find_rdma_listener(). Also returns `busy` after too many look-ups, or if the address is not known to be of this
-  // host. The last result is used again for kKnown.
+  // Calls find_rdma_listener() (rdma_port.h), which finds the RDMA listener with this address and number and its TCP or
+  // UDP port, and returns its result. Also returns `busy` after too many look-ups, or if the address is not known to be
+  // of this host. The last result is used again for kKnown.
   RdmaListener find(const sockaddr_storage& address, PortSpace space, std::uint16_t& port) {
     const CmLoop::Clock::time_point now = CmLoop::Clock::now();
     if (known_ && now - looked_up_ < kKnown && space_ == space &&

@@ -174,9 +174,9 @@ mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
 CallParameters CallBase::parameters_of_peer() const {
   CallParameters parameters;
   const unsigned own_probes = probes(own_);
-  // The values of a uiw peer include Reads for its probes, usually as many as this end has for its own. That number is
-  // subtracted from the values of any peer. A peer that is not uiw may allow no more Reads than that; if it allows any,
-  // the program gets one.
+  // The IRD and ORD of a uiw peer include Reads for the peer's probes, usually `own_probes` as at this end. So
+  // `own_probes` is subtracted from the values of any peer. If the value of a peer that is not uiw is not larger than
+  // `own_probes`, the program gets 1, or 0 if the value is 0.
   const auto depth = [&](unsigned value) -> unsigned {
     assume_held(mutex_);
     if (!said_.read_depths_known) return kMaxReadDepth;

@@ -78,7 +78,8 @@ class CallBase : public Call,
 
   // Called when the socket is readable or has connected, and was not given to a stream yet.
   virtual void socket_ready(UniqueLock<Mutex>& lock) UIW_REQUIRES(mutex_) = 0;
-  // To be called when the connection is established: frees what only the start-up needed.
+  // Called by end_startup() when the connection is established: frees the members of the derived class that only the
+  // start-up needed.
   virtual void drop_startup() UIW_REQUIRES(mutex_) = 0;
   // Called when the start-up has failed.
   virtual void report_failure() UIW_EXCLUDES(mutex_) {}
@@ -104,13 +105,14 @@ class CallBase : public Call,
   }
 
   // The number of RDMA Reads by which the IRD and ORD of a proposal exceed the program's values. They are for probes:
-  // Reads of no octets, whose answers confirm that earlier work has been placed (RFC 5040 section 5.5).
+  // Reads of no octets; their answers confirm that earlier work has been placed (RFC 5040 section 5.5).
   unsigned probes(const CallParameters& own) const UIW_REQUIRES(mutex_);
   mpa::Proposal proposal_of(const CallParameters& own) const UIW_REQUIRES(mutex_);
   // What the peer's start-up frame says, as CallObserver gets it.
   CallParameters parameters_of_peer() const UIW_REQUIRES(mutex_);
   void remember_addresses() UIW_REQUIRES(mutex_);
-  // Starts the deadline; replaces an earlier one. While the consumer decides on a request there is no deadline.
+  // Starts a deadline for what the peer has to send next during start-up; it replaces an earlier deadline. There is no
+  // deadline while the consumer decides on a request.
   void start_deadline() UIW_REQUIRES(mutex_);
   bool send_whole(const std::vector<std::byte>& octets) UIW_REQUIRES(mutex_);
 
@@ -127,7 +129,7 @@ class CallBase : public Call,
   int watch_for_first_message() UIW_REQUIRES(mutex_);
   void unwatch_stream();
   // To be called when the connection is established on the called side: by the peer's first message or, if no
-  // ready-to-receive message was agreed on, by the reply.
+  // ready-to-receive message was agreed on, by the reply. Makes the thread of CmLoop report this to the observer.
   void note_established() noexcept;
   // Gives the stream to its endpoint `qp`. 0 or an errno. After a failure the socket is still in socket_.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings)

@@ -25,8 +25,8 @@ namespace uiw::provider {
 
 namespace {
 
-// The responder of RFC 5044 section 7.1. Until hand_over(), or until the call fails or is rejected, it is in the state
-// awaiting_request or requested.
+// The responder of RFC 5044 section 7.1. Until hand_over() gives the stream to the queue pair, or until the call fails
+// or is rejected, it is in the state awaiting_request or requested.
 class CalledEnd final : public CallBase, public IncomingCall {
  public:
   explicit CalledEnd(TcpStream&& socket) : CallBase(std::move(socket), State::awaiting_request) {}
@@ -149,9 +149,10 @@ class CalledEnd final : public CallBase, public IncomingCall {
     revision_ = request_.revision;
     log_event(LogLevel::info, "call of %s arrives at %s (MPA revision %u)", AddressText(remote_).c_str(),
               AddressText(local_).c_str(), revision_);
-    // Nothing is read for now. The socket stays watched, so that the child of a fork closes its copy.
+    // Nothing is read until the program has answered. The socket stays watched because, in the child of a fork, CmLoop
+    // calls abandon() for each socket that it watches, which closes the child's copy.
     CmLoop::instance().change(socket_.fd(), EPOLLET);
-    CmLoop::instance().cancel(*this);  // the deadline's timer
+    CmLoop::instance().cancel(*this);  // cancels the timer of the deadline
     CmLoop::instance().post_behind(shared_from_this());
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The called side of a connection start-up (RFC 5044 section 7.1, responder): a TCP connection whose MPA request has
-// not arrived yet.
+// The called side of a connection start-up (RFC 5044 section 7.1, responder): a TCP connection on which the MPA request
+// has not arrived yet.
 #pragma once
 
 #include <functional>
@@ -23,8 +23,8 @@ class IncomingCall {
 
 // Takes ownership of an accepted socket. Null if the socket cannot be watched; throws std::bad_alloc. Later one of the
 // two functions is called once, if the call still exists: `requested` when the request is complete, `failed` if the
-// caller closes, sends an invalid request or no whole request in time, or if there is no memory. Everything here is
-// called on the thread "uiw-cm" (CmLoop).
+// caller closes, sends an invalid request, or sends no complete request before the start-up deadline, or if there is no
+// memory. Everything here is called on the thread "uiw-cm" (CmLoop).
 std::shared_ptr<IncomingCall> take_call(
     TcpStream&& socket, std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> requested,
     std::function<void(const Call*)> failed);

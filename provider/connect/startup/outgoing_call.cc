@@ -31,7 +31,8 @@ namespace uiw::provider {
 
 namespace {
 
-// The initiator of RFC 5044 section 7.1. Before hand_over() it is in the state connecting or awaiting_reply.
+// The initiator of RFC 5044 section 7.1. Until hand_over() gives the stream to the queue pair, it is in the state
+// connecting or awaiting_reply.
 class OutgoingCall final : public CallBase {
  public:
   explicit OutgoingCall(TcpStream&& socket) : CallBase(std::move(socket), State::connecting) {}
@@ -86,8 +87,9 @@ class OutgoingCall final : public CallBase {
     return connect_tcp();
   }
 
-  // Asks the port mapper of the called host, if there may be one. If true is returned, mapper_answered() continues the
-  // call.
+  // Asks the port mapper of the called host for the TCP port. True if a query was sent; mapper_answered() then
+  // continues the call. False if there is no port mapper to ask, for example because the called address is of this
+  // host.
   bool asks_mapper() UIW_REQUIRES(mutex_) {
     sockaddr_storage source{};
     socklen_t size = sizeof source;

@@ -16,7 +16,9 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr std::chrono::seconds kCloseTime{5};  // as for sockets that linger (Movement::kPatience)
+// How long the peer may take to close after disconnect(). A socket that lingers gives its peer the same time
+// (Movement::kPatience).
+constexpr std::chrono::seconds kCloseTime{5};
 // No ready-to-receive message has this many octets: the longest that may be agreed on is an RDMA Write or Send of no
 // octets.
 constexpr std::size_t kMostReceived = 64;
@@ -43,7 +45,7 @@ void Placeholder::confirm() {
   const LockGuard lock(mutex_);
   if (!owner_ || !initiator_ || std::exchange(confirmed_, true)) return;
   if (agreement_.rtr == mpa::ReadyToReceive::none) return;
-  // An RDMA Write of no octets, whose STag and offset mean nothing (RFC 6581 section 9.2). Only the request was sent
+  // An RDMA Write of no octets; its STag and offset mean nothing (RFC 6581 section 9.2). Only the request was sent
   // before, so the message fits into the socket's buffer.
   std::array<std::byte, ddp::kTaggedHeaderSize> header;
   encode(ddp::TaggedHeader{true, rdmap::control_of(rdmap::Opcode::write), {}, 0}, header.data());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The retry counts of rdma_connect and rdma_accept in the RoCE view. InfiniBand's REQ and REP have fields for them, but
-// MPA's frames have none. So counts other than the defaults are appended to the private data of the consumer, behind a
+// MPA's frames have none. So counts other than the defaults are appended to the private data of the consumer, after a
 // key. A receiving uiw removes them again. Encoding and decoding stand side by side.
 #pragma once
 

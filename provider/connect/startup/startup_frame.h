@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads one MPA start-up frame (RFC 5044 section 7.1) from a socket.
 //
-// Reads no further than the end of the frame, since the octets behind the frame belong to the stream. Not thread-safe.
+// Reads no further than the end of the frame, since the octets after the frame belong to the stream. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -18,8 +18,9 @@ class StartupFrame {
  public:
   enum class Result { more, frame, closed, invalid };
 
-  // Reads what is available. After `frame`, header() and private_data() may be used, as long as this object lives.
-  // After `closed` (also for lack of memory) and `invalid` no function may be called.
+  // Reads what is available. Returns `more` while the frame is incomplete. After `frame`, header() and private_data()
+  // may be used, as long as this object lives. After `closed` (also for lack of memory) and `invalid` no function may
+  // be called.
   Result read(TcpStream& socket);
   // Whether any octet has arrived.
   bool is_begun() const { return size_ > 0 || header_.has_value(); }

@@ -2,12 +2,13 @@
 // The private ABI between libibverbs and its providers, as far as this plugin uses it. rdma-core does not install a
 // header of it.
 //
-// UIW_PABI selects the private ABI; releases.def lists all of them. From some private ABIs to the next the table of
-// operations grows. Two structures of the public header that are part of private ones also grow: verbs_context at its
-// beginning, ibv_qp_ex at its end. The installed header has the sizes of one release, so the offsets of the members
-// before and behind these structures are computed here from UIW_PABI. Where the table has grown within one private
-// ABI, release() says so (release.h); where verbs_context has, devices are not opened (plugin.cc). Members that this
-// plugin does not use are declared as padding.
+// UIW_PABI selects the private ABI; releases.def lists all private ABIs. From release to release the table of
+// operations grows, and so do two structures of the public header that are part of private structures: verbs_context at
+// its beginning, ibv_qp_ex at its end. The installed header has the sizes of one release, so the offsets of the members
+// before and after these structures are computed here. If a release has extended the table or verbs_context without a
+// new private ABI, release() recognizes it (release.h), provided that releases.def lists it; if verbs_context has
+// another size than releases.def says, open_context() (plugin.cc) fails. Members that this plugin does not use are
+// declared as padding.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -92,10 +93,11 @@ constexpr int last_release(int abi) {
 }
 constexpr std::size_t kMostGrowth = verbs_context_growth(last_release(UIW_PABI));
 
-// The object behind an ibv_qp. A program gets the ibv_qp_ex only if comp_mask has VERBS_QP_EX. comp_mask lies behind
-// ibv_qp_ex, which gained one operation in release 44 and another in 45. These releases have the same private ABI 34,
-// so the plugin for this ABI cannot distinguish them, and stores the mask in all three possible places. Nobody reads
-// the two wrong places: they are operations that this plugin does not support, or the XRC domain.
+// The object that contains a program's ibv_qp as its first member. A program gets the ibv_qp_ex only if comp_mask has
+// VERBS_QP_EX. comp_mask follows ibv_qp_ex, which gained one operation in release 44 and another in 45. All releases
+// before 57 have the private ABI 34, so the plugin for this ABI cannot distinguish them, and stores the mask in all
+// three possible places. libibverbs does not read the two wrong places: they are operations that this plugin does not
+// support, or the XRC domain.
 enum { VERBS_QP_EX = 1 << 1 };
 struct uiw_behind_qp_ex {
   unsigned char qp_ex[offsetof(ibv_qp_ex, wr_abort) + sizeof(void*)];  // as in release 39
@@ -116,7 +118,8 @@ inline void set_comp_mask(verbs_qp& qp, std::uint32_t mask) {
   if (UIW_PABI == 34) qp.behind.comp_mask_39 = qp.behind.comp_mask_44 = mask;
 }
 
-// What the public header has from release 59 on, by names of our own, since the installed header may be older.
+// Structures and constants that the public header has from release 59 on. They have names of their own here, since the
+// installed header may be older or newer.
 struct uiw_dmah {  // ibv_dmah
   ibv_context* context;
 };
@@ -161,8 +164,8 @@ using uiw_op = void (*)();
 #define UIW_JOIN(a, b) UIW_JOIN_(a, b)
 void UIW_JOIN(verbs_register_driver_, UIW_PABI)(const verbs_device_ops*);
 
-// Allocates and initializes an object of `size` octets that contains a verbs_context, `offset` octets from its
-// beginning.
+// Allocates and initializes an object of `size` octets that contains a verbs_context. `offset` is no pointer, but the
+// number of octets from the beginning of the object to the verbs_context.
 void* _verbs_init_and_alloc_context(ibv_device*, int cmd_fd, std::size_t size, struct verbs_context* offset,
                                     std::uint32_t driver_id);
 void verbs_uninit_context(struct verbs_context*);

@@ -16,8 +16,9 @@ ibv_pd* alloc_pd(ibv_context* context) {
   });
 }
 
-// Deletes an ibv_pd; EBUSY if objects still use the ibv_pd or, unless it is a parent domain, its rnic::Pd. The rnic::Pd
-// ends with the last ibv_pd of the contexts that have allocated or imported it.
+// Deletes an ibv_pd. Returns EBUSY if objects still use the ibv_pd, or if objects of any context still use its
+// rnic::Pd, which is not checked for a parent domain. The rnic::Pd ends with the last ibv_pd of the contexts that have
+// allocated or imported it.
 int dealloc_pd(ibv_pd* pd) {
   Pd* self = of(pd);
   if (self->users.load() != (self->imported ? 1 : 0)) return with_errno(EBUSY);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Operations that are not supported, and whose manual page names an errno for this. For all other operations that are
-// not supported libibverbs returns EOPNOTSUPP.
+// The operations that uiw does not support and nevertheless has functions for, since their manual page names the errno
+// with which they fail. All other operations that uiw does not support are missing from the plugin's table, and
+// libibverbs returns EOPNOTSUPP for them.
 #pragma once
 
 #include <infiniband/verbs.h>

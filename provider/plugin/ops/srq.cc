@@ -40,7 +40,7 @@ ibv_srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes, bool 
 
 rnic::Srq* rnic_of(ibv_srq* srq) { return srq == nullptr ? nullptr : of(srq)->rnic.get(); }
 
-// The manual page says that srq_limit is ignored here.
+// Does not arm the limit event: the manual page of ibv_create_srq() says that srq_limit is ignored.
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   return make_srq(pd, attributes->srq_context, attributes->attr, false);
 }

@@ -18,7 +18,7 @@ int query_srq(ibv_srq* srq, ibv_srq_attr* attributes);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad);
 int get_srq_num(ibv_srq* srq, std::uint32_t* number);
 
-// The shared receive queue of libuiw behind the program's; null if `srq` is null.
+// Returns libuiw's object for the program's shared receive queue; null if `srq` is null.
 rnic::Srq* rnic_of(ibv_srq* srq);
 
 }  // namespace uiw::plugin

@@ -44,7 +44,8 @@ constexpr Name kStatuses[] = {
     {"GENERAL_ERR", IBV_WC_GENERAL_ERR},
 };
 
-// Events of a queue pair, a port or the device, not of completion queues and shared receive queues.
+// The asynchronous events that a rule may name: those of a queue pair, a port or the device, but none of a completion
+// queue or a shared receive queue.
 constexpr Name kEvents[] = {
     {"QP_FATAL", IBV_EVENT_QP_FATAL},           {"QP_REQ_ERR", IBV_EVENT_QP_REQ_ERR},
     {"QP_ACCESS_ERR", IBV_EVENT_QP_ACCESS_ERR}, {"COMM_EST", IBV_EVENT_COMM_EST},
@@ -90,7 +91,8 @@ std::string capitals(std::string_view text) {
   return upper;
 }
 
-// The value of a name, which may begin with one of `prefixes`.
+// Returns the value of the entry of `names` that `text` names, or nullopt. Before the look-up, one of `prefixes` is
+// removed from `text`, lower case becomes upper case, and "-" becomes "_".
 std::optional<int> find(std::span<const Name> names, std::string_view text,
                         std::initializer_list<std::string_view> prefixes) {
   const std::string wanted = capitals(text);
@@ -128,8 +130,8 @@ bool parse_time(std::string_view text, FaultRule& rule) {
   return number(text, 1, ~std::uint64_t{0}, rule.number);
 }
 
-// Parses the part behind "=" of a rule; `name` is the part before it. False if the value is wrong. `known` becomes
-// false if `name` is neither a fault nor a call.
+// Parses the part of a rule after "="; `name` is the part before it. Returns false if the value is wrong. `known`
+// becomes false if `name` is neither a kind of fault nor a call that can fail.
 bool parse_value(const std::string& name, std::string_view value, FaultRule& rule, bool& known) {
   std::optional<int> found;
   known = true;
@@ -154,8 +156,8 @@ bool parse_value(const std::string& name, std::string_view value, FaultRule& rul
   return found.has_value();
 }
 
-// The part of `text` before the first `separator`, and the part behind it. Without a separator `first` is all of
-// `text`.
+// `first` is the part of `text` before the first `separator`, and `rest` the part after it. Without a separator `first`
+// is all of `text`.
 struct Parts {
   Parts(std::string_view text, char separator)
       : first(text.begin(), std::find(text.begin(), text.end(), separator)), separated(first.size() < text.size()) {

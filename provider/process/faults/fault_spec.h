@@ -26,19 +26,20 @@ namespace uiw::provider {
 
 enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, delay, lost_event };
 
-// At which operations a rule is due, that is, causes its fault. The first operation has number 1.
+// At which operations a rule is due, that is, causes its fault. Each rule counts the operations to which it applies,
+// from 1 on. `number` is FaultRule::number.
 enum class FaultTime : std::uint8_t {
   once,    // operation `number` only
   from,    // operation `number` and all later ones
   every,   // each operation whose number is a multiple of `number`
   random,  // each operation with probability 1 in `number`; the seed decides which
-  signal,  // the next operation after each signal `number`; `disconnect` and `event`: at once
+  signal,  // the next operation after each signal `number`; `disconnect` and `event` act at the signal itself
 };
 
 struct FaultRule {
   FaultKind kind = FaultKind::send;
   int value = 0;     // an ibv_wc_status, an ibv_event_type, an errno, or milliseconds
-  std::string call;  // of FaultKind::call, without "ibv_"
+  std::string call;  // for FaultKind::call: the name of the call, without "ibv_"
   FaultTime time = FaultTime::once;
   std::uint64_t number = 1;
   std::string text;  // the rule as the user has written it

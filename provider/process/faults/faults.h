@@ -2,7 +2,8 @@
 // Decides which operations of this process get an injected fault (fault_spec.h). The code of the operation carries out
 // the fault (provider/verbs/fault_effects.h, provider/plugin/).
 //
-// Without UIW_FAULT there is no object, so each check only reads one pointer. All functions are thread-safe.
+// Without UIW_FAULT no object of the class Faults exists, so each check only reads one pointer. All functions are
+// thread-safe.
 #pragma once
 
 #include <atomic>

@@ -31,7 +31,8 @@ void tell(const InterfaceNews& news) {
 void note_link(const nlmsghdr* header) {
   if (!nlmsg_valid_hdr(header, sizeof(ifinfomsg))) return;
   const auto* link = static_cast<const ifinfomsg*>(nlmsg_data(header));
-  // A bridge sends the same message type when a port leaves it; the interface itself still exists then.
+  // When a port leaves a bridge, the kernel sends RTM_DELLINK with the family AF_BRIDGE. The interface still exists
+  // then.
   if (link->ifi_family != AF_UNSPEC) return;
   InterfaceNews news{InterfaceNews::Kind::link, static_cast<unsigned>(link->ifi_index)};
   if (header->nlmsg_type == RTM_DELLINK) news.kind = InterfaceNews::Kind::removed;
@@ -51,13 +52,13 @@ void note_address(nlmsghdr* header) {
   if (header->nlmsg_type == RTM_DELADDR) {
     news.kind = InterfaceNews::Kind::address_removed;
   } else if ((message->ifa_flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) != 0) {
-    return;  // tentative; a message without these flags follows when the address can be used
+    return;  // if the address becomes usable, a message without these flags follows
   }
   tell(news);
 }
 
-// Handles a netlink message. Sets the bool at `no_memory` if an observer ran out of memory: an exception must not pass
-// through libnl.
+// Handles a netlink message, as a callback of libnl. An exception must not pass through libnl: if an observer runs out
+// of memory, this function sets the bool to which `no_memory` points.
 int note(nl_msg* message, void* no_memory) noexcept {
   nlmsghdr* header = nlmsg_hdr(message);
   try {
@@ -89,7 +90,7 @@ class LinkWatch final : public CmLoop::Handler {
   bool& no_memory() { return no_memory_; }
   void ready(std::uint32_t) override {
     const int result = nl_recvmsgs_default(socket_);
-    // After any error but NLE_AGAIN messages may be lost, usually because the receive buffer of the socket was full.
+    // After any error except NLE_AGAIN messages may be lost, usually because the receive buffer of the socket was full.
     const bool full = result < 0 && result != -NLE_AGAIN;
     if (std::exchange(no_memory_, false) || full) tell({InterfaceNews::Kind::missed});
   }

@@ -12,7 +12,7 @@
 
 namespace uiw::provider {
 
-// Creates a socket, whose descriptor the caller protects (DescriptorChange); `family` is NETLINK_ROUTE for links,
+// Creates a socket. The caller has to protect its descriptor (DescriptorChange). `family` is NETLINK_ROUTE for links,
 // addresses and routes. Returns -1 with errno after an error.
 inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A list of all objects of one class in this process, for the inventory (provider/inventory/) that other processes see.
 //
-// Such a class has a Listed as its last member, so that an object is complete when it enters the list. The destructor
-// of the class calls leave() first. The constructor and destructor of the class must be in libuiw.so.1: otherwise the
-// plugin would have a second list. Thread-safe.
+// A class whose objects are listed has a Listed as its last member, so that an object is complete when it enters the
+// list. The destructor of the class calls leave() first. The constructor and destructor of the class must be in
+// libuiw.so.1: compiled into the plugin, they would use a second list there. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,9 @@ class Listed {
   // A number that no other object of the class has had in this process, from 1 on.
   std::uint32_t number() const { return number_; }
 
-  // Calls `function` for each object that was made in this process, and not in a parent. The list is locked meanwhile,
-  // so `function` must not make or destroy objects of the class, nor take a lock under which other threads do so.
+  // Calls `function` for each object that was made in this process, and not in a parent. The list is locked during the
+  // calls, so `function` must not make or destroy objects of the class, nor take a lock that other threads hold while
+  // they make or destroy such objects.
   template <typename Function>
   static void for_each(Function function) {
     const LockGuard lock(mutex_);

@@ -26,13 +26,13 @@ enum class PortCounter : std::uint8_t {
   refused,        // connection requests of rdma_cm that this end or the peer has rejected
   terminates_sent,
   terminates_received,
-  answers_dropped,   // octets of payload in the Read Responses to RDMA Reads of no octets
+  answers_dropped,   // octets of payload that peers put into Read Responses to RDMA Reads of no octets
   rnr_waits,         // a message has arrived, and no receive was posted
   rnr_exceeded,      // posted work has failed with IBV_WC_RNR_RETRY_EXC_ERR
   retries_exceeded,  // posted work has failed with IBV_WC_RETRY_EXC_ERR
   datagrams_sent,
   datagrams_received,
-  // In the order of DatagramDrop (provider/datagram/datagram_target.h).
+  // Datagrams that were dropped, by reason, in the order of DatagramDrop (provider/datagram/datagram_target.h).
   dropped_malformed,
   dropped_source,
   dropped_destination,
@@ -71,7 +71,8 @@ class PortCounters {
 PortCounters& port_counters(std::string_view device);
 // The counters after `before` in the list, or the first ones if `before` is null. Null after the last.
 const PortCounters* next_port_counters(const PortCounters* before);
-// How often the counts of a connection have been added to the counters of a port so far.
+// How often the counts of a connection have been added to the counters of a port so far. take_inventory() reads the
+// counts of both, and reads them again if this number has changed meanwhile.
 inline std::atomic<std::uint64_t> counted_connections{0};
 // In the child of a fork: sets all counters to zero.
 void forget_port_counters();

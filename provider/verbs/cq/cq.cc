@@ -254,7 +254,8 @@ int Cq::request_notify(bool solicited_only) {
   {
     const LockGuard lock(producer_);
     before = armed_.load(std::memory_order_relaxed);
-    // Completions that a fault delays can be polled only after this request, so they count for it.
+    // Completions that an injected fault delays now can be polled only after this request, so the requested event is
+    // due for them, too.
     if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) moderated_ = std::max(moderated_, 1U);
     // A request for any completion stays in force until its event is given, whatever is requested meanwhile.
     if (before != Armed::any) {
@@ -342,7 +343,7 @@ void Cq::delay(unsigned milliseconds) {
 
 int Cq::moderate(unsigned count, unsigned period_us) {
   const bool on = count > 1 && period_us > 0;
-  const ConsumerLock consumer(*this, !begun_here());  // one caller at a time
+  const ConsumerLock consumer(*this, !begun_here());  // only one thread at a time may create the timer
   if (on && !timer_) {
     auto timer = CqTimer::create(*this);
     if (!timer) return errno;

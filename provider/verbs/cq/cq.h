@@ -87,7 +87,7 @@ class Cq {
   // connection, or of the next queue pair with this number. No completion of this queue pair may be pushed meanwhile.
   void forget(std::uint32_t qp_number);
 
-  // True in the child of a fork if the parent created the queue. This copy is left as it is and not destroyed.
+  // True in the child of a fork if the parent created the queue. The child's copy is left as it is and not destroyed.
   UIW_API bool inherited() const;
 
   // EBUSY while queue pairs use the queue. Otherwise 0, and the number of events that the program has read and must
@@ -168,7 +168,7 @@ class Cq {
   const std::shared_ptr<Context> context_;
   const unsigned generation_;
   const Options options_;
-  // The next three members change only with both locks held.
+  // The next three members change only with the consumer's and the producer's lock held.
   std::atomic<std::uint64_t> capacity_;
   Ring<ibv_wc> ring_;
   Ring<Stamp> stamps_;

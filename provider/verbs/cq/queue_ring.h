@@ -11,7 +11,7 @@
 namespace uiw::provider {
 
 // The program's allocator. Its functions are called only inside the program's own calls that create, resize or destroy
-// the object to which the memory belongs, and without a lock that such a call has taken.
+// the object to which the memory belongs, at a time when such a call holds no lock.
 struct ProgramAllocator {
   // Returns memory for `size` octets, null, or IBV_ALLOCATOR_USE_DEFAULT, for which the heap is used.
   void* (*alloc)(void* owner, std::size_t size, std::size_t alignment) = nullptr;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// While a thread sends and receives for a queue pair, and not because the program polls, the completions that it pushes
-// to the completion queue of receives can be polled, but no completion event is written for them. The event follows
-// once the answers to the peer have been sent. So a sleeping program wakes up after that: an adapter acknowledges a
-// message before its program can know of the message, so the program's next message must not overtake the answer.
+// Holds back completion events while a thread sends and receives for a queue pair because of an event, not in a poll of
+// the program. Completions that the thread pushes to the completion queue of receives can be polled at once, but the
+// completion event is written only after the answers to the peer have been sent. So a sleeping program wakes up after
+// the answers: an adapter acknowledges a message before its program can know of the message, so the program's next
+// message must not overtake the answer.
 //
-// This affects only completions that this thread pushes. Other threads send and receive for other queue pairs at the
-// same time. If their completions were held back together with these, the completion event might never be written.
+// An object of this class affects only the completions that its own thread pushes. Other threads push completions of
+// other queue pairs at the same time. If events were held back for these, too, the event might never be written.
 #pragma once
 
 #include <cstdint>

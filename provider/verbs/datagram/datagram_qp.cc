@@ -93,8 +93,9 @@ int DatagramQp::modify(const ibv_qp_attr& attributes, int mask) {
     if (notify) qp_.report(IBV_EVENT_SQ_DRAINED);
     if (to != IBV_QPS_RESET) return 0;
   }
-  // Called without the two locks: between ibv_start_poll and ibv_end_poll a program holds the completion queue's
-  // consumer lock, and may post, which takes the sender's lock.
+  // This takes the consumer's locks of the completion queues, so the receiver's and the sender's lock were released
+  // before: a program that holds a consumer's lock, between ibv_start_poll and ibv_end_poll, may post, which takes the
+  // sender's lock.
   queues_.forget_completions();
   return 0;
 }
@@ -292,7 +293,7 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   if (arrival.payload.size() > most_octets(qp_.context->device())) return drop(DatagramDrop::malformed);
   rdmap::ReceiveBuffer buffer;
   if (!queues_.next_receive(buffer)) {
-    queues_.leave_shared();  // no longer waits for a receive of the S-RQ: the datagram is dropped
+    queues_.leave_shared();  // stops waiting for a receive of the S-RQ, since the datagram is dropped
     return drop(DatagramDrop::no_receive);
   }
   // The InfiniBand specification (errors of the responder, classes D and E): a receive that is too small stays for the

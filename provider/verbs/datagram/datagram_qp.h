@@ -25,7 +25,7 @@ namespace uiw::provider {
 
 class DatagramQp final : public QueuePair, public DatagramTarget {
  public:
-  // See QueuePair::create(); the type must be IBV_QPT_UD.
+  // The arguments, the result and the errors are those of QueuePair::create(); the type must be IBV_QPT_UD.
   static std::unique_ptr<DatagramQp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
                                             ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq = nullptr);
   ~DatagramQp() override;

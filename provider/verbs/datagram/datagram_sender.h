@@ -24,7 +24,8 @@ class DatagramSender {
   DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, std::size_t most_octets);
 
   // Fills in the entry `sequence`, at or after the tail of the send queue. Returns 0, or the errno of ibv_post_send. If
-  // the request has no address handle, address() has to follow; otherwise the request completes in error.
+  // the request has no address handle, the caller calls address() afterwards; if it does not, the request completes in
+  // error.
   int build(std::uint64_t sequence, const ibv_send_wr& request);
   void address(std::uint64_t sequence, const ibv_ah* handle, std::uint32_t number, std::uint32_t qkey);
 

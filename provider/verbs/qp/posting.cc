@@ -48,12 +48,12 @@ bool Qp::too_late() const {
   const bool running = connection_.runs();
   if (connection_.fin_sent() && !running) return true;
   // If the stream still runs in SQD, another thread is making the step to SQD now. Work that is posted now is sent
-  // behind the earlier work.
+  // after the earlier work.
   return state == IBV_QPS_SQD && !running && connection_.phase() != Connection::Phase::closing && !follows_infiniband();
 }
 
-// Posts the `count` entries that have been filled in behind the tail of the send queue. If too_late() is true, they
-// complete as flushed instead.
+// Posts the first `count` entries from the tail of the send queue on, which have been filled in. If too_late() is true,
+// they complete as flushed instead.
 void Qp::push_prepared(std::uint32_t count) {
   if (!too_late()) return sends().push(count);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -167,8 +167,8 @@ void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_NO_TH
   }
 }
 
-// The call that posted has also handled what has arrived. This time is not a pause between two posts of the program, so
-// Coalescing measures the pause from now on.
+// The call that posted has also handled what has arrived. The time for that is no pause between two posts of the
+// program, so the scheduler measures the pause from now on.
 void Qp::note_return_to_program() {
   const LockGuard lock(connection_.locks.send);
   connection_.note_return_to_program(raw_clock());

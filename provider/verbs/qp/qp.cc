@@ -66,7 +66,8 @@ void Qp::stop() {
     connection_.leave();
     manual_ = false;
     // A thread that sets a connection up may have found the queue pair before it was hidden. If that thread attached
-    // the connection after remove(), the engine would send and receive for the queue pair again.
+    // the connection after remove(), the engine would send and receive for the queue pair again. So attach() fails
+    // once `stopped_` is set.
     stopped_ = true;
   }
   manual::stop(number());
@@ -91,8 +92,9 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
     return EINVAL;
   }
   const int error = queues_.post_receive(requests, bad);
-  // This thread posts the receives and then loads the state and `receive_stalled`. A flush, or a stream that stalls for
-  // want of a receive, stores these first and then looks at the queue. So one of the two sees the other.
+  // This thread posts the receives and then loads the state and `receive_stalled`. A thread that flushes stores the
+  // state and then looks at the receive queue; a thread that stalls the stream, since no receive is posted, does the
+  // same with `receive_stalled`. So at least one of the two threads sees what the other has written.
   if (state() == IBV_QPS_ERR) {
     const LockGuard lock(connection_.locks.receive);
     // A stream that has not ended yet flushes the receives when it ends, after the message in progress.
@@ -117,8 +119,9 @@ void Qp::reset() {
     steps_reached_ = IBV_QPS_UNKNOWN;
     qp_.state = idle();
   }
-  // Called without the two locks: between ibv_start_poll and ibv_end_poll a program holds the completion queue's
-  // consumer lock, and may post, which takes the sender's lock.
+  // This takes the consumer's locks of the completion queues, so the receiver's and the sender's lock were released
+  // before: a program that holds a consumer's lock, between ibv_start_poll and ibv_end_poll, may post, which takes the
+  // sender's lock.
   queues_.forget_completions();
 }
 

@@ -90,8 +90,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
     std::uint32_t ord;
   };
   std::optional<Agreed> agreed();
-  // The attempt to connect without rdma_cm, from the step to RTR until RESET, or null. attach() refuses any other one
-  // (Attachment::attempt).
+  // The attempt to connect without rdma_cm, from the step to RTR until RESET, or null. attach() refuses a stream that
+  // belongs to another attempt (Attachment::attempt).
   std::shared_ptr<manual::Attempt> attempt();
   // To be used inside a ReadSection (base/grace_period.h).
   Connection& connection() { return connection_; }
@@ -191,7 +191,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // Sends posts that wait for later posts, since the queue pair or its connection is about to end. Takes the sender's
   // lock.
   void send_posts_before_end();
-  bool left_to_poster() const;  // takes no lock
+  // Whether the calling thread leaves posts that wait to the thread that has posted them. Takes no lock.
+  bool left_to_poster() const;
   // drain(): RTS to SQD as on InfiniBand, where work that is posted later waits. stop_draining(): back to RTS.
   void drain();
   void stop_draining();
@@ -235,7 +236,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   WorkQueues::Abilities batch_abilities_;
   WorkQueues::Extension extension_;
   std::shared_ptr<manual::Attempt> attempt_;  // of a connection without rdma_cm; written with both locks held
-  std::uint32_t peer_psn_ = 0;                // Attachment::peer_psn; written with both locks held
+  std::uint32_t peer_psn_ = 0;                // the peer's rq_psn, 0 if not known; written with both locks held
   RetryTimer retry_timer_ UIW_GUARDED_BY(connection_.locks.send);
   bool tell_when_drained_ UIW_GUARDED_BY(connection_.locks.send) = false;
   // In SQD, by the rules of InfiniBand: entries before this one are still sent.

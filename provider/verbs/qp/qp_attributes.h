@@ -10,7 +10,7 @@
 //                        Without rdma_cm, or on a device that is shown as RoCE, SQD is that of InfiniBand: work
 //                        that is posted later waits until the queue pair is in RTS again
 //     ERR                Terminate (figure 9) while a Terminate is sent, Error (figure 10) afterwards
-//     SQE                does not occur: an error of the send queue ends the stream
+//     SQE                occurs for datagrams (IBV_QPT_UD) only: else an error of the send queue ends the stream
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -50,10 +50,10 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 // adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
 int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
 
-// As check_step(), by the rules of iWARP adapters. These rules require no attribute, since rdma_cm does not set those
-// of InfiniBand; but a step to RTR that names the peer by another number than kManagedQpNumber, and the step to RTS
-// after it (`manual`), require what InfiniBand requires. `connected`: the queue pair has a stream; without a stream,
-// the step from RTR to RTS is possible only if `manual`.
+// As check_step(), by the rules of iWARP adapters. If rdma_cm connects, a step requires no attribute, since rdma_cm
+// does not set the attributes of InfiniBand. A step to RTR that names the peer by another number than kManagedQpNumber,
+// and the step to RTS after it (`manual`), require the attributes that InfiniBand requires. `connected`: the queue pair
+// has a stream; without a stream, the step from RTR to RTS is possible only if `manual`.
 int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
                     bool connected);
 

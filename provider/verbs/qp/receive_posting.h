@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Posting receives: turns ibv_recv_wr into entries of a receive queue, and, for sends too, ibv_sge into elements of
-// such entries.
+// Posting receives: post_receives() turns ibv_recv_wr into entries of a receive queue. resolve() turns an ibv_sge into
+// an element of such an entry, or of an entry of a send queue.
 #pragma once
 
 #include <infiniband/verbs.h>

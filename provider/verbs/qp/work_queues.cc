@@ -207,8 +207,8 @@ rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Bind
   }
 }
 
-// The peer of a stream may invalidate only windows of type 2 that are bound to this stream (or to none, which changes
-// nothing), but neither memory regions nor windows of type 1.
+// The peer of a stream may invalidate windows of type 2 that are bound to this stream. To invalidate such a window that
+// is not bound is no error, and changes nothing. The peer may invalidate neither memory regions nor windows of type 1.
 std::optional<rdmap::ErrorCode> WorkQueues::invalidate(rdmap::Stag stag) {
   switch (memory_.invalidate(stag)) {
     case ddp::WindowError::none: return std::nullopt;

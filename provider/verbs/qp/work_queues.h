@@ -29,14 +29,14 @@ class WorkQueues final : public ConnectionWork {
   WorkQueues(QpIdentity& qp, const ibv_qp_init_attr& granted, Srq* srq);
   ~WorkQueues();
 
-  // The memory that the queue pair may access. The Accessor also binds and invalidates memory windows for the queue
-  // pair.
+  // Looks up memory that the queue pair may access, and binds and invalidates memory windows for the queue pair.
   const ddp::Accessor& memory() const { return memory_; }
 
   // ---- With the sender's lock ----
   rdmap::SendQueue& sends() { return sends_; }
   const rdmap::SendQueue& sends() const { return sends_; }
-  // What the connection supports, as far as it is known: work may be posted before there is a connection.
+  // What the connection supports. A member is true as long as the answer is not known, since work may be posted before
+  // there is a connection.
   struct Abilities {
     bool send_immediate = true, reads = true;
   };
@@ -52,15 +52,15 @@ class WorkQueues final : public ConnectionWork {
   // has its new rkey.
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
-  // Completes all posted sends as flushed, but the entry `culprit`, if there is one, with `status`. Not for a queue
-  // pair that is connected: there rdmap::Transmitter::flush() does this.
+  // Completes the entry `culprit`, if there is one, with `status`, and all other posted sends as flushed. Not for a
+  // queue pair that is connected: rdmap::Transmitter::flush() does this for a connection.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
   // Called if no stream carries out work: carries out and completes binds and local invalidates at the head of the
   // queue, which need no stream. False if one of them has failed; that one is then the oldest entry, and its status
   // says why.
   bool carry_out_local();
 
-  // rdmap::SendHost
+  // Implement rdmap::SendHost.
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
   rdmap::Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override;
 

@@ -34,7 +34,7 @@ struct Shared {
 };
 
 [[noreturn]] void fail(const char* what, int error = 0);
-// Waits until the server listens.
+// Waits until the server listens. Returns its address and port.
 sockaddr_in server_address(const Job& job, const Shared& shared);
 
 // Plain TCP: the server has all its sockets, which do not block, in one epoll set. The sockets of the clients block.
