@@ -94,7 +94,7 @@ int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_
     sockaddr_storage bound{};
     std::memcpy(&bound, source, size);
     port_of(bound) = 0;
-    if (::bind(fd, generic(bound), size) != 0) return errno;
+    if (::syscall(SYS_bind, fd, generic(bound), size) != 0) return errno;  // not libc's bind(), see bound_socket()
   }
   // Connecting a UDP socket sends nothing; the kernel chooses route and source address as it does for TCP.
   sockaddr_storage remote{};

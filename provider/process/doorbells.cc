@@ -10,13 +10,14 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/immortal.h"
 #include "base/mutex.h"
 
 namespace uiw::provider {
 
 Doorbells& Doorbells::of_process() {
-  static Doorbells doorbells;
-  return doorbells;
+  static const Immortal<Doorbells> doorbells;
+  return *doorbells;
 }
 
 bool Doorbells::make() {

@@ -76,7 +76,8 @@ int bind_lookup_socket(sockaddr_storage& local, bool v6only) {
                                                      set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true)
                                                : set_option(fd, IPPROTO_IP, IP_PKTINFO, true);
   socklen_t size = sizeof local;
-  if (!set || ::bind(fd, generic(local), size_of(local)) != 0 ||
+  // A system call instead of libc's bind(), which uiw's preload library replaces (see local_address.cc).
+  if (!set || ::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0 ||
       ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) {
     const int error = errno;
     close_descriptor(fd);

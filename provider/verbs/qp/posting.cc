@@ -222,12 +222,7 @@ int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   const int error = queues_.build_bind(sequence, bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
   if (error != 0) return error;
   push_prepared(1);
-  if (retries()) start_retry_timers();
-  if (!connection_.carries_work()) {
-    carry_out_local(lock);
-  } else {
-    connection_.send();
-  }
+  send_what_is_posted(sequence, lock);
   return 0;
 }
 

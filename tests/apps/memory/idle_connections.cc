@@ -167,7 +167,7 @@ class End {
   std::vector<apps::ManualQp> qps_;
 };
 
-// As many descriptors as the system allows: connections in shared memory may be a quarter of them.
+// Each connection has a descriptor, so this allows as many descriptors as the system does.
 void allow_descriptors() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
