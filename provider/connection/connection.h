@@ -279,7 +279,7 @@ class Connection final : rdmap::ReceiveHost {
     // follows_peer: this end has the remote rule, so the peer's position completes its work. tells_placed: the peer has
     // the remote rule, and needs this end's position.
     bool follows_peer = false, tells_placed = false;
-    StreamTraffic counted;             // the traffic that count_traffic() has counted
+    StreamTraffic counted;  // the traffic that count_traffic() has counted
     std::atomic<bool> send_error{false};
     // If follows_peer: work completes once the peer has placed the octets before this position (see take_placed()).
     std::atomic<std::uint64_t> awaited_position{rdmap::PlacementTracker::kNowhere};

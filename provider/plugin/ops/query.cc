@@ -28,8 +28,8 @@ int query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* sp
 }
 
 // The result 1 says that the octets of a message become visible in ascending order. rdmap::Receiver promises that of
-// RDMA Writes only: Sends and the answers to RDMA Reads are copied by whatever is fastest, since a program looks at them
-// after their completion.
+// RDMA Writes only: Sends and the answers to RDMA Reads are copied by whatever is fastest, since a program looks at
+// them after their completion.
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode opcode, std::uint32_t flags) {
   if (flags != 0) return 0;
   switch (opcode) {
