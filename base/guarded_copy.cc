@@ -165,8 +165,11 @@ UIW_AS_BY_DMA __attribute__((always_inline)) inline void align(std::byte*& to, c
 // Copies blocks of 64 octets until 64 or fewer are left. `to` is a multiple of 16. A processor may divide a store of 32
 // octets into two of 16, but both halves become visible before the next store. Where another processor has written the
 // source, this is up to a quarter faster than stores of 16 octets.
-UIW_AS_BY_DMA __attribute__((noinline, target("avx2"))) void copy_blocks_avx2(std::byte*& to, const std::byte*& from,
-                                                                              std::size_t& size) {
+// Returns how many octets it has copied.
+UIW_AS_BY_DMA __attribute__((noinline, target("avx2"))) std::size_t copy_blocks_avx2(std::byte* to,
+                                                                                     const std::byte* from,
+                                                                                     std::size_t size) {
+  const std::byte* const first = from;
   if ((reinterpret_cast<std::uintptr_t>(to) & 16) != 0) {
     _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
     store_order();
@@ -181,6 +184,7 @@ UIW_AS_BY_DMA __attribute__((noinline, target("avx2"))) void copy_blocks_avx2(st
     store_order();
     to += 64, from += 64, size -= 64;
   }
+  return static_cast<std::size_t>(from - first);
 }
 const bool has_avx2 = __builtin_cpu_supports("avx2");
 #endif
@@ -192,7 +196,10 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
 #if defined(__SSE2__)
   align<std::uint64_t>(to, from, size);
 #if defined(__x86_64__)
-  if (size >= 256 && has_avx2) copy_blocks_avx2(to, from, size);
+  if (size >= 256 && has_avx2) {
+    const std::size_t copied = copy_blocks_avx2(to, from, size);
+    to += copied, from += copied, size -= copied;
+  }
 #endif
   // In a long copy most octets go in aligned 16-octet stores, four in each iteration. The narrower stores below copy
   // the last octets, 64 at most.
