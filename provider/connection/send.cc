@@ -36,9 +36,10 @@ void Connection::transmit(ProbePolicy policy) {
     publish_deferred();
     return engine_.take_over(number_);
   }
-  session_->send_state = SendState::sending;
   rdmap::OutgoingBatch& batch = io->batch;
   ByteStream& stream = octets();
+  if (full() && !stream.has_room()) return publish_deferred();  // building FPDUs that nobody takes costs time
+  session_->send_state = SendState::sending;
   for (;;) {
     const auto fill = session_->transmitter.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
