@@ -67,7 +67,7 @@ struct RoceAgreement {
 };
 // Fills in an address handle's attributes for the path.
 void fill_address(const RocePath& path, ib_uverbs_ah_attr& address);
-// Fill in the attributes for the steps to RTR and to RTS (chapter 12.10.2), and their masks.
+// Fill in the attributes for the steps to RTR and to RTS (InfiniBand specification, chapter 12.10.2), and their masks.
 void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes);
 // `ack_timeout`: RDMA_OPTION_ID_ACK_TIMEOUT, which may be set after the path was resolved, and also on the passive
 // side.

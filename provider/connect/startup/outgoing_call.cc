@@ -158,9 +158,10 @@ class OutgoingCall final : public CallBase {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
-    // A Placeholder has no stream that could use shared memory. A manual connection does not listen in order to be
-    // known as a caller of this host (RingRendezvous::Purpose::presence), since the called end checks the owner of the
-    // caller's socket.
+    // An rdma_cm connection without an RC queue pair (Placeholder) has no stream that could use shared memory.
+    // Listening offers shared memory to the called end (`sharing`), or only shows it that the caller is on this host
+    // (`presence`). A manual connection need not show that, since the called end finds out who owns the caller's
+    // socket.
     if (!placeholder_) {
       rendezvous_ =
           RingRendezvous::listen(local_, remote_, {!proposal_.markers, !proposal_.crc && own_.attempt == nullptr});
