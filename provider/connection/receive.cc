@@ -46,7 +46,8 @@ bool Connection::receive_turn(Driver driver, bool& work) {
     using Decision = SendScheduler::AnswerDecision;
     const Decision decision = SendScheduler::answer(driver, answer_conditions());
     if (decision == Decision::wait_for_post) return false;
-    if (decision == Decision::look_for_more_once) {
+    // Telling a position costs less than looking for a post that would tell it.
+    if (decision == Decision::look_for_more_once && session_->answer_wanted) {
       if (receive_and_complete(driver)) work = true;
       session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
     }

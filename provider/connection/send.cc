@@ -25,7 +25,8 @@ void Connection::transmit(ProbePolicy policy) {
   const Phase phase = phase_;
   const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
   if (!sends || session_->dead || session_->fin_sent) return forget_deferred();
-  if (peer_has_placed()) take_placed();
+  const bool follows = session_->follows_peer;
+  if (follows && peer_has_placed()) take_placed();
   session_->scheduler.sending_all();
   session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
@@ -43,7 +44,7 @@ void Connection::transmit(ProbePolicy policy) {
   for (;;) {
     const auto fill = session_->transmitter.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
-      if (!await_placement() && try_stop(SendState::idle)) break;
+      if (!(follows && await_placement()) && try_stop(SendState::idle)) break;
       continue;
     }
     if (fill == rdmap::Transmitter::Fill::broken) {
@@ -58,7 +59,7 @@ void Connection::transmit(ProbePolicy policy) {
     const ssize_t taken = stream.send(batch.fpdus.vectors());
     if (taken < 0) {
       if (taken == -EAGAIN) {
-        if (!stream.await_room() || await_placement() || !try_stop(SendState::socket_full)) continue;
+        if (!stream.await_room() || (follows && await_placement()) || !try_stop(SendState::socket_full)) continue;
         publish_deferred();
         return;
       }
@@ -70,7 +71,7 @@ void Connection::transmit(ProbePolicy policy) {
       return;
     }
     const bool all_sent = session_->transmitter.sent(batch, static_cast<std::size_t>(taken));
-    if (all_sent && !await_placement() && try_stop(SendState::idle)) break;
+    if (all_sent && !(follows && await_placement()) && try_stop(SendState::idle)) break;
   }
   publish_deferred();
   finish_sending();
@@ -99,11 +100,10 @@ void Connection::take_placed() {
   } while (awaited != rdmap::PlacementTracker::kNowhere && placed >= awaited);
 }
 
-// To be called before the sending thread stops. Stores the position up to which the peer has to place octets until more
-// work completes; from then on threads that receive compare the peer's position with it (peer_has_placed()). True if
-// work has completed now, so that there may be more to send.
+// If follows_peer, to be called before the sending thread stops. Stores the position up to which the peer has to place
+// octets until more work completes; from then on threads that receive compare the peer's position with it
+// (peer_has_placed()). True if work has completed now, so that there may be more to send.
 bool Connection::await_placement() {
-  if (!session_->follows_peer) return false;
   session_->awaited_position.store(session_->transmitter.awaited_position());
   if (!peer_has_placed()) return false;
   take_placed();
