@@ -109,8 +109,10 @@ TEST_CASE("guarded_copy: a fault at any octet of a short copy is reported", "[gu
       if (all) wrong += !std::equal(sink.data(), sink.data() + size, source.data());
       if (!all) wrong += copy_by(fixed.edge() - inside, source.data(), size);
     }
+#if !defined(__SANITIZE_ADDRESS__)  // which has no shadow for such an address
     // An address that is no address at all, where x86 does not report the address of the fault.
     wrong += copy_by(sink.data(), reinterpret_cast<void*>(std::uintptr_t{1} << 62), size);
+#endif
   }
   CHECK(wrong == 0);
 }
