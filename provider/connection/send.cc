@@ -39,7 +39,9 @@ void Connection::transmit(ProbePolicy policy) {
   }
   rdmap::OutgoingBatch& batch = io->batch;
   ByteStream& stream = octets();
-  if (full() && !stream.has_room()) return publish_deferred();  // building FPDUs that nobody takes costs time
+  // As long as nothing is accepted, building FPDUs would be in vain. The state may be socket_full for want of memory,
+  // so the stream is asked here, too, to report room.
+  if (full() && !stream.has_room() && stream.await_room()) return publish_deferred();
   session_->send_state = SendState::sending;
   for (;;) {
     const auto fill = session_->transmitter.fill(batch);
