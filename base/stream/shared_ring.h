@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "base/bytes.h"
 
@@ -63,8 +62,8 @@ class RingWriter {
 
   // Copies octets into the ring. Returns the number of octets that were accepted, from the first one on. If none was:
   // -EAGAIN if there is no room; -EFAULT if the first octets are not accessible; -EPROTO if the peer has written an
-  // impossible position, or the system has no memory for the ring. `wake` is called if the reader sleeps once the first
-  // part or all octets are visible. Octets shortly before inaccessible ones are not accepted either,
+  // impossible position, or the system has no memory for the ring. `wake` is called as soon as there are octets for a
+  // reader that sleeps, perhaps before all are copied. Octets shortly before inaccessible ones are not accepted either,
   // so that no header is sent without its payload.
   template <typename Wake>
   ssize_t write(std::span<const iovec> vectors, Wake wake);
@@ -184,33 +183,26 @@ class RingReader {
 template <typename Wake>
 ssize_t RingWriter::write(std::span<const iovec> vectors, Wake wake) {
   const std::uint64_t first = written_;
-  bool early = true, visible = false;  // visible: octets are visible, and the reader may have slept since before that
-  const auto wake_reader = [&] {
-    if (visible && peer_sleeps()) wake();
-    visible = false;
+  // peer_sleeps() also shows a position again that this publish() has overwritten, so it follows each publish().
+  const auto publish_and_wake = [&] {
+    publish();
+    if (peer_sleeps()) wake();
   };
   for (const iovec& vector : vectors) {
     const auto* from = static_cast<const std::byte*>(vector.iov_base);
     for (std::size_t left = vector.iov_len; left > 0;) {
       const ssize_t put_now = put(from, left);
       if (put_now < 0) {
-        if (put_now == -EAGAIN && written_ != published_) publish(), visible = true;
+        if (put_now == -EAGAIN && written_ != published_) publish_and_wake();
         written_ = published_;
-        wake_reader();
         return written_ == first ? put_now : static_cast<ssize_t>(written_ - first);
       }
       from += put_now;
       left -= static_cast<std::size_t>(put_now);
-      if (written_ - published_ < kPart) continue;
-      publish();
-      visible = true;
-      // peer_sleeps() waits until the processor has carried out all stores, so it is not called for each part.
-      if (std::exchange(early, false)) wake_reader();
+      if (written_ - published_ >= kPart) publish_and_wake();
     }
   }
-  publish();
-  visible = true;
-  wake_reader();
+  publish_and_wake();
   return static_cast<ssize_t>(written_ - first);
 }
 

@@ -40,8 +40,8 @@ void Connection::transmit(ProbePolicy policy) {
   rdmap::OutgoingBatch& batch = io->batch;
   ByteStream& stream = octets();
   // As long as nothing is accepted, building FPDUs would be in vain. The state may be socket_full for want of memory,
-  // so the stream is asked here, too, to report room.
-  if (full() && !stream.has_room() && stream.await_room()) return publish_deferred();
+  // so the stream is asked here, too, to report room. While the session ends, FIN or a reset may be due without room.
+  if (phase == Phase::running && full() && !stream.has_room() && stream.await_room()) return publish_deferred();
   session_->send_state = SendState::sending;
   for (;;) {
     const auto fill = session_->transmitter.fill(batch);

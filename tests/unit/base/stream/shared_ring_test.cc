@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <condition_variable>
@@ -180,6 +181,36 @@ TEST_CASE_METHOD(Ring,
   CHECK_FALSE(writer.show_placed());
   CHECK(reader.placed_by_peer() == 13);
   CHECK(wakes == 0);
+}
+
+TEST_CASE("shared_ring: what one thread shows during a long write of another one stays shown") {
+  Ring ring(64 * kRing);
+  ring.reader.follow_peer();
+  const Bytes octets = stretch(32 * kRing, 0);  // becomes visible in several parts
+  constexpr std::uint64_t kRounds = 100'000, kMost = 4000;
+  const auto last_of = [](std::uint64_t round) { return kMost * round + 1 + round * 7919 % (kMost - 1); };
+  std::atomic<std::uint64_t> begun{0}, done{0};
+  std::thread receiver([&] {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      while (begun.load() != round) continue;
+      // Ends at any moment of the write.
+      for (std::uint64_t position = kMost * round + 1; position <= last_of(round); ++position)
+        ring.writer.note_placed(position);
+      ring.writer.show_placed();
+      done.store(round);
+    }
+  });
+  std::uint64_t wrong = 0;
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    begun.store(round);
+    wrong += ring.write(octets) != static_cast<ssize_t>(octets.size());
+    while (done.load() != round) continue;
+    wrong += ring.reader.placed_by_peer() != last_of(round);
+    ring.reader.advance(octets.size());
+    ring.reader.release();
+  }
+  receiver.join();
+  CHECK(wrong == 0);
 }
 
 TEST_CASE_METHOD(Ring, "shared_ring: what one thread notes and shows while another one writes is shown in the end") {
