@@ -161,19 +161,22 @@ void daemon_waits(Wait how) {
 }
 
 void forked_twice() {
-  const Signal served;
+  const Signal first_served, served;
   await_end(fork_off([&] {
     const Server server;
     fork_off([&] {
       setsid();
       fork_off([&] {
         server.serve(Wait::poll);
+        first_served.give();
         server.serve(Wait::get_event);
         served.give();
       });
     });
   }));
   call();
+  // Events of different connections come in any order, so the second call waits for the end of the first.
+  if (!first_served.await()) die("the daemon has not served the first call");
   call();
   if (!served.await()) die("the daemon has not served the calls");
 }
