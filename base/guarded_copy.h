@@ -3,12 +3,12 @@
 // unmapped the memory, the copy fails and the program does not crash. guarded_call() protects other kinds of access in
 // the same way.
 //
-// What guarded_copy() writes becomes visible in ascending order, the last octet last, and naturally aligned 8-octet
-// words become visible as a whole: programs spin on the last octet of an RDMA Write, or on a flag word.
-// guarded_copy_unordered() promises no order: it uses memcpy of libc, which may store the last octets first. It is for
-// memory that nobody may read before the copy is complete. If another processor has read the memory before, as in the
-// ring of a shared-memory stream, guarded_copy_unordered() is four times as fast as guarded_copy(), since memcpy stores
-// whole cache lines without fetching them first.
+// What guarded_copy() writes becomes visible in ascending order, in steps of 32 octets or fewer, the last octet last,
+// and naturally aligned 8-octet words become visible as a whole: programs spin on the last octet of an RDMA Write, or
+// on a flag word. guarded_copy_unordered() promises no order: it uses memcpy of libc, which may store the last octets
+// first. It is for memory that nobody may read before the copy is complete. If another processor has read the memory
+// before, as in the ring of a shared-memory stream, guarded_copy_unordered() is four times as fast as guarded_copy(),
+// since memcpy stores whole cache lines without fetching them first.
 #pragma once
 
 #include <cstddef>

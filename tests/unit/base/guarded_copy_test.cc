@@ -38,12 +38,12 @@ class Pages {
 
 TEST_CASE("guarded_copy: every alignment and size", "[guarded_copy]") {
   bool (*const copy_by)(void*, const void*, std::size_t) = GENERATE(guarded_copy, guarded_copy_unordered);
-  const Bytes source = pattern(256);
-  Bytes sink(256);
+  const Bytes source = pattern(512);
+  Bytes sink(512);
   std::size_t wrong = 0;
   for (std::size_t from = 0; from < 16; ++from) {
-    for (std::size_t to = 16; to < 32; ++to) {
-      for (std::size_t size = 0; size <= 200; ++size) {
+    for (std::size_t to = 16; to < 48; ++to) {
+      for (std::size_t size = 0; size <= 400; ++size) {
         std::fill(sink.begin(), sink.end(), std::byte{0xEE});
         wrong += !copy_by(sink.data() + to, source.data() + from, size);
         wrong += !std::equal(sink.data() + to, sink.data() + to + size, source.data() + from);
@@ -144,9 +144,10 @@ TEST_CASE("guarded_copy: SIGBUS for a truncated file is reported as a result, to
 #endif
 #ifdef UIW_TEST_ORDER
 TEST_CASE("guarded_copy: who sees the last octet sees all before it", "[guarded_copy]") {
-  alignas(64) static unsigned char sink[512];
+  alignas(64) static unsigned char sink[1024];
   const std::size_t to = GENERATE(0, 1, 3, 4, 7, 8, 9);
-  const std::size_t size = GENERATE(2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 66, 71, 72, 80, 127, 129, 200);
+  const std::size_t size =
+      GENERATE(2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 66, 71, 72, 80, 127, 129, 200, 256, 300, 319, 900);
   constexpr unsigned kRounds = 300;
   std::fill(std::begin(sink), std::end(sink), static_cast<unsigned char>(0));
   std::atomic<unsigned> seen{0};
