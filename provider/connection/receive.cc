@@ -46,8 +46,7 @@ bool Connection::receive_turn(Driver driver, bool& work) {
     using Decision = SendScheduler::AnswerDecision;
     const Decision decision = SendScheduler::answer(driver, answer_conditions());
     if (decision == Decision::wait_for_post) return false;
-    // Telling a position costs less than looking for a post that would tell it.
-    if (decision == Decision::look_for_more_once && session_->answer_wanted) {
+    if (decision == Decision::look_for_more_once) {
       if (receive_and_complete(driver)) work = true;
       session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
     }
@@ -95,6 +94,7 @@ bool Connection::awaits_message(Driver driver) {
 SendScheduler::AnswerConditions Connection::answer_conditions() {
   SendScheduler::AnswerConditions conditions;
   conditions.post_expected = session_->piggybacking.offer();
+  conditions.by_message = session_->answer_wanted;
   conditions.more_due = session_->transmit_wanted;
   conditions.socket_full = full();
   conditions.awaits_event = engine_.activity().event_awaited();

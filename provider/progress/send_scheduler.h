@@ -171,12 +171,15 @@ class SendScheduler {
     bool socket_full = false;
     bool awaits_event = false;
     bool reads = false;  // the stream runs, and does not wait until a receive is posted
+    // True if the answer is a message. If it is a position in shared memory, telling it costs less than another look.
+    bool by_message = false;
   };
   // When to send the answer to a peer that is waiting only to learn that its work has been placed.
   static constexpr AnswerDecision answer(Driver driver, const AnswerConditions& conditions) {
     if (!conditions.post_expected || conditions.more_due || conditions.socket_full) return AnswerDecision::send;
     if (driver == Driver::poll) return AnswerDecision::wait_for_post;
-    return conditions.awaits_event || !conditions.reads ? AnswerDecision::send : AnswerDecision::look_for_more_once;
+    const bool looks = conditions.reads && conditions.by_message && !conditions.awaits_event;
+    return looks ? AnswerDecision::look_for_more_once : AnswerDecision::send;
   }
   // A peer that waits for answers may have stopped sending. After this many octets the answers are sent before more is
   // read.

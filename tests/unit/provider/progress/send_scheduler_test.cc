@@ -251,20 +251,21 @@ TEST_CASE("send scheduler: an answer waits for the post that the program is expe
   struct Row {
     const char* what;
     Driver driver;
-    // post_expected, more_due, socket_full, awaits_event, reads
+    // post_expected, more_due, socket_full, awaits_event, reads, by_message
     SendScheduler::AnswerConditions conditions;
     AnswerDecision decision;
   };
   constexpr auto send = AnswerDecision::send;
-  const Row row =
-      GENERATE(Row{"the program polls", Driver::poll, {true, false, false, false, true}, AnswerDecision::wait_for_post},
-               Row{"it does not post", Driver::poll, {false, false, false, false, true}, send},
-               Row{"more is due", Driver::poll, {true, true, false, false, true}, send},
-               Row{"the socket is full", Driver::poll, {true, false, true, false, true}, send},
-               Row{"an event", Driver::event, {true, false, false, false, true}, AnswerDecision::look_for_more_once},
-               Row{"an event, and it does not post", Driver::event, {false, false, false, false, true}, send},
-               Row{"an event that it awaits", Driver::event, {true, false, false, true, true}, send},
-               Row{"an event, and nothing is read", Driver::event, {true, false, false, false, false}, send});
+  const Row row = GENERATE(
+      Row{"the program polls", Driver::poll, {true, false, false, false, true, true}, AnswerDecision::wait_for_post},
+      Row{"it does not post", Driver::poll, {false, false, false, false, true, true}, send},
+      Row{"more is due", Driver::poll, {true, true, false, false, true, true}, send},
+      Row{"the socket is full", Driver::poll, {true, false, true, false, true, true}, send},
+      Row{"an event", Driver::event, {true, false, false, false, true, true}, AnswerDecision::look_for_more_once},
+      Row{"an event, and it does not post", Driver::event, {false, false, false, false, true, true}, send},
+      Row{"an event that it awaits", Driver::event, {true, false, false, true, true, true}, send},
+      Row{"an event, and the answer is a position", Driver::event, {true, false, false, false, true, false}, send},
+      Row{"an event, and nothing is read", Driver::event, {true, false, false, false, false, true}, send});
   CAPTURE(row.what);
   CHECK(SendScheduler::answer(row.driver, row.conditions) == row.decision);
 }
