@@ -47,9 +47,6 @@ class ByteStream {
   // Returns the number of octets that were accepted, from the first one on, or a negative errno, among others -EAGAIN
   // if none is accepted now, and -EFAULT if the memory of the first octets is not accessible.
   virtual ssize_t send(std::span<iovec> vectors) = 0;
-  // False only if send() would accept nothing now. To be called if the last send() has accepted less than it was given.
-  // TCP does not know without a system call, so there it is always true.
-  virtual bool has_room() { return true; }
   // To be called if the socket or ring is full. True if an epoll event will report room; false if send() is to be
   // called again now, since there is room or the stream has an error.
   virtual bool await_room() = 0;

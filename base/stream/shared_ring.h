@@ -68,8 +68,6 @@ class RingWriter {
   template <typename Wake>
   ssize_t write(std::span<const iovec> vectors, Wake wake);
 
-  // False if the ring is full. True also if the peer has written an impossible position, which write() then reports.
-  bool has_room() { return !look() || room() > 0; }
   // To be called when there is no room. True if the reader will wake this end once there is room; false if write() is
   // to be called again now, since there is room or the peer has written an impossible position.
   bool await_room();

@@ -114,7 +114,6 @@ class SharedStream final : public ByteStream {
   bool give_back_idle_memory();
 
   ssize_t send(std::span<iovec> vectors) override;
-  bool has_room() override { return mode_.load(std::memory_order_acquire) != Mode::rings || writer_.has_room(); }
   bool await_room() override;
   ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) override;
   void used() override;

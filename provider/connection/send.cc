@@ -25,8 +25,7 @@ void Connection::transmit(ProbePolicy policy) {
   const Phase phase = phase_;
   const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
   if (!sends || session_->dead || session_->fin_sent) return forget_deferred();
-  const bool follows = session_->follows_peer;
-  if (follows && peer_has_placed()) take_placed();
+  if (peer_has_placed()) take_placed();
   session_->scheduler.sending_all();
   session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
@@ -39,14 +38,15 @@ void Connection::transmit(ProbePolicy policy) {
   }
   rdmap::OutgoingBatch& batch = io->batch;
   ByteStream& stream = octets();
-  // As long as nothing is accepted, building FPDUs would be in vain. The state may be socket_full for want of memory,
-  // so the stream is asked here, too, to report room. While the session ends, FIN or a reset may be due without room.
-  if (phase == Phase::running && full() && !stream.has_room() && stream.await_room()) return publish_deferred();
+  // A ring that is still full accepts nothing, so building FPDUs for it would be in vain. (TCP does not say so without
+  // a system call.) While the session ends, FIN or a reset may be due without room.
+  if (full() && phase == Phase::running && session_->shared && session_->shared->is_switched() && stream.await_room())
+    return publish_deferred();
   session_->send_state = SendState::sending;
   for (;;) {
     const auto fill = session_->transmitter.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
-      if (!(follows && await_placement()) && try_stop(SendState::idle)) break;
+      if (!await_placement() && try_stop(SendState::idle)) break;
       continue;
     }
     if (fill == rdmap::Transmitter::Fill::broken) {
@@ -61,7 +61,7 @@ void Connection::transmit(ProbePolicy policy) {
     const ssize_t taken = stream.send(batch.fpdus.vectors());
     if (taken < 0) {
       if (taken == -EAGAIN) {
-        if (!stream.await_room() || (follows && await_placement()) || !try_stop(SendState::socket_full)) continue;
+        if (!stream.await_room() || await_placement() || !try_stop(SendState::socket_full)) continue;
         publish_deferred();
         return;
       }
@@ -73,7 +73,7 @@ void Connection::transmit(ProbePolicy policy) {
       return;
     }
     const bool all_sent = session_->transmitter.sent(batch, static_cast<std::size_t>(taken));
-    if (all_sent && !(follows && await_placement()) && try_stop(SendState::idle)) break;
+    if (all_sent && !await_placement() && try_stop(SendState::idle)) break;
   }
   publish_deferred();
   finish_sending();
@@ -102,10 +102,11 @@ void Connection::take_placed() {
   } while (awaited != rdmap::PlacementTracker::kNowhere && placed >= awaited);
 }
 
-// If follows_peer, to be called before the sending thread stops. Stores the position up to which the peer has to place
-// octets until more work completes; from then on threads that receive compare the peer's position with it
-// (peer_has_placed()). True if work has completed now, so that there may be more to send.
+// To be called before the sending thread stops. Stores the position up to which the peer has to place octets until more
+// work completes; from then on threads that receive compare the peer's position with it (peer_has_placed()). True if
+// work has completed now, so that there may be more to send.
 bool Connection::await_placement() {
+  if (!session_->follows_peer) return false;
   session_->awaited_position.store(session_->transmitter.awaited_position());
   if (!peer_has_placed()) return false;
   take_placed();
