@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "base/mutex.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cerrno>
 
 namespace uiw {
@@ -22,14 +26,24 @@ void Mutex::lock_slowly() {
   const unsigned awaited = free() | kTaken | kAwaited;
   const int kept = errno;
   while ((state_.exchange(awaited, std::memory_order_acquire) & kTaken) != 0) {
-    state_.wait(awaited, std::memory_order_relaxed);
+    sleep(awaited);
   }
   errno = kept;
 }
 
+// Sleeps until wake_one(), unless the state is no longer `awaited`. A holder in the middle of unlock() may have missed
+// that this thread has set kAwaited. Usually it has then stored the free state before the system call reads the state.
+// If it has not, since it lost its processor between two instructions, nobody wakes this thread, and the sleep ends
+// after kLongestSleep: about as long as such a holder is without its processor.
+void Mutex::sleep(unsigned awaited) {
+  // The system call takes two `long`, whatever the size of time_t is.
+  constexpr struct { long seconds, nanoseconds; } kLongestSleep{0, 1'000'000};
+  syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, awaited, &kLongestSleep, nullptr, 0);
+}
+
 void Mutex::wake_one() {
   const int kept = errno;
-  state_.notify_one();
+  syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   errno = kept;
 }
 

@@ -54,7 +54,11 @@ class UIW_CAPABILITY("mutex") Mutex {
   }
   void unlock() UIW_RELEASE() {
     before_unlock();
-    if ((state_.exchange(free(), std::memory_order_release) & kAwaited) != 0) wake_one();
+    // An exchange would take as long as some forty other instructions. If another thread sets kAwaited between the load
+    // and the store, it is not woken here, so no thread sleeps for long (sleep()).
+    const unsigned found = state_.load(std::memory_order_relaxed);
+    state_.store(free(), std::memory_order_release);
+    if ((found & kAwaited) != 0) wake_one();
     after_unlock();
   }
   // To be called in the child of a fork before it takes the mutex. True if a thread of the parent held the mutex at the
@@ -72,6 +76,7 @@ class UIW_CAPABILITY("mutex") Mutex {
   static unsigned free() { return fork_generation() << 2; }
   bool try_slowly(unsigned found);
   void lock_slowly();
+  void sleep(unsigned awaited);
   void wake_one();
 
   // These functions tell ThreadSanitizer that this is a mutex, so that it checks the lock order, too. They do nothing
