@@ -205,15 +205,24 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   for (;;) {
     if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
     const Octets rest = bytes.subspan(outcome.consumed);
+    if (rest.empty()) return outcome;
     if (head_size_ == 0 && rest.size() >= kFpduLengthSize) {
       const std::size_t ulpdu = load_be<std::uint16_t>(rest.data());
-      if (rest.size() >= kFpduLengthSize + std::min(ulpdu, kHeadSize)) {
+      const std::size_t size = fpdu_size(ulpdu);
+      const bool whole = rest.size() >= size;
+      if (whole || rest.size() >= kFpduLengthSize + std::min(ulpdu, kHeadSize)) {
         // The usual case: the headers are complete in the input, so nothing is copied.
-        const std::size_t take = std::min(ulpdu, rest.size() - kFpduLengthSize);
+        const std::size_t take = whole ? ulpdu : std::min(ulpdu, rest.size() - kFpduLengthSize);
         const auto verdict = sink.ulpdu(rest.subspan(kFpduLengthSize, take), 0, ulpdu);
         if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, outcome.consumed, kFpduLengthSize + take);
-        outcome.consumed += kFpduLengthSize + take;
-        begin_body(ulpdu, take);
+        if (whole) {
+          ulpdu_size_ = ulpdu;
+          taken_ += size;
+          outcome.consumed += size;
+        } else {
+          outcome.consumed += kFpduLengthSize + take;
+          begin_body(ulpdu, take);
+        }
         continue;
       }
     }
@@ -229,9 +238,9 @@ Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
   std::array<std::byte, kCopied> copy;
   for (;;) {
     if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
-    const std::size_t most = ulpdu_size_ > copy.size() ? head_.size() : copy.size();
-    const std::size_t take = std::min(most, bytes.size() - outcome.consumed);
-    if (take == 0) return outcome;
+    const std::size_t left = bytes.size() - outcome.consumed;
+    if (left == 0) return outcome;
+    const std::size_t take = std::min(left, ulpdu_size_ > copy.size() ? head_.size() : copy.size());
     if (!guarded_copy_unordered(copy.data(), bytes.data() + outcome.consumed, take)) {
       outcome.result = Result::no_memory;
       return outcome;

@@ -31,10 +31,14 @@ bool RingWriter::look() {
 }
 
 ssize_t RingWriter::put(const std::byte* from, std::size_t size) {
-  if (room() < std::min(size, kPart) && !look()) return -EPROTO;
+  std::size_t most = std::min(size, kPart);
+  if (room() < most) {
+    if (!look()) return -EPROTO;
+    most = std::min(most, room());
+    if (most == 0) return -EAGAIN;
+  }
   const std::size_t at = static_cast<std::size_t>(written_) & (ring_.size() - 1);
-  const std::size_t most = std::min({size, kPart, room(), ring_.size() - at});
-  if (most == 0) return -EAGAIN;
+  most = std::min(most, ring_.size() - at);
   if (!guarded_copy_unordered(ring_.data() + at, from, most)) return is_there(from, most) ? -EPROTO : -EFAULT;
   written_ += most;
   return static_cast<ssize_t>(most);
@@ -78,16 +82,6 @@ void RingWriter::raise_placed() {
   std::uint64_t seen = control_.placed.load();
   for (int tries = 0; tries < 8 && seen < noted && !control_.placed.compare_exchange_strong(seen, noted);) ++tries;
   shown_.store(noted, std::memory_order_relaxed);
-}
-
-RingReader::Look RingReader::look(Octets& found) {
-  const std::uint64_t said = control_.written.load();
-  const std::uint64_t written = said & ~RingControl::kClosed;
-  if (written == read_) return said == written ? Look::nothing : Look::closed;
-  if (written < read_ || written - read_ > ring_.size()) return Look::broken;
-  const std::size_t at = static_cast<std::size_t>(read_) & (ring_.size() - 1);
-  found = ring_.subspan(at, std::min(static_cast<std::size_t>(written - read_), ring_.size() - at));
-  return Look::octets;
 }
 
 // A writer sets writer_waits when it finds the ring full. The writer is woken once half the ring is free, so that it

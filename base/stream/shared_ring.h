@@ -15,6 +15,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -177,6 +178,16 @@ class RingReader {
   const Octets ring_;
   std::uint64_t read_ = 0, released_ = 0;
 };
+
+inline RingReader::Look RingReader::look(Octets& found) {
+  const std::uint64_t said = control_.written.load();
+  const std::uint64_t written = said & ~RingControl::kClosed;
+  if (written == read_) return said == written ? Look::nothing : Look::closed;
+  if (written < read_ || written - read_ > ring_.size()) return Look::broken;
+  const std::size_t at = static_cast<std::size_t>(read_) & (ring_.size() - 1);
+  found = ring_.subspan(at, std::min(static_cast<std::size_t>(written - read_), ring_.size() - at));
+  return Look::octets;
+}
 
 template <typename Wake>
 ssize_t RingWriter::write(std::span<const iovec> vectors, Wake wake) {
