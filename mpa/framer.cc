@@ -8,6 +8,12 @@
 
 namespace uiw::mpa {
 
+namespace {
+// PAD and CRC have at most 7 octets. Clearing a number of octets that the compiler knows is faster, and what is cleared
+// behind the FPDU is not in use.
+constexpr std::size_t kTrailerRoom = 8;
+}  // namespace
+
 // Adds the next `size` octets of the batch's own memory; octets that are adjacent in memory share a vector.
 void Batch::add_own(std::size_t size) {
   std::byte* start = end();
@@ -64,32 +70,33 @@ bool Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
   return true;
 }
 
-Framer::Result Framer::add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy) {
+Framer::Result Framer::add(Batch& batch, std::size_t header_size, std::span<const MemorySegment> payload, bool copy) {
   std::size_t payload_size = 0;
   for (const MemorySegment& piece : payload) payload_size += piece.size;
-  const std::size_t ulpdu = header.size() + payload_size;
+  const std::size_t ulpdu = header_size + payload_size;
   const std::size_t unmarked = fpdu_size(ulpdu);
   const std::size_t position = markers_ ? position_ + batch.bytes_ : 0;
   const std::size_t size = markers_ ? marked_size(position, unmarked) : unmarked;
   if (batch.fpdus_ == Batch::kMaxFpdus || (batch.bytes_ > 0 && batch.bytes_ + size > Batch::limit(copies())) ||
-      batch.iov_count_ + payload.size() + 2 > Batch::kMaxVectors || batch.used_ + size > Batch::kMemory) {
+      batch.iov_count_ + payload.size() + 2 > Batch::kMaxVectors ||
+      batch.used_ + size + kTrailerRoom > Batch::kMemory) {
     return Result::full;
   }
 
-  const std::size_t pad = pad_size(ulpdu);
-  std::byte* head = batch.end() + (size - unmarked);
+  std::byte* const fpdu = batch.end();
+  std::byte* head = fpdu;
+  if (markers_) {
+    head += size - unmarked;  // insert_markers() moves the octets to their places
+    std::memmove(head + kFpduLengthSize, header_room(batch), header_size);
+  }
   store_be<std::uint16_t>(head, static_cast<std::uint16_t>(ulpdu));
-  if (!header.empty()) std::memcpy(head + kFpduLengthSize, header.data(), header.size());
-  std::size_t head_size = kFpduLengthSize + header.size();
-
+  std::byte* to = head + kFpduLengthSize + header_size;
   if (copies() || copy || payload_size < kCopyBelow) {
-    std::byte* to = head + head_size;
     for (const MemorySegment& piece : payload) {
       if (!guarded_copy_unordered(to, piece.data, piece.size)) return Result::bad_address;
       to += piece.size;
     }
-    std::memset(to, 0, pad + kCrcSize);
-    std::byte* const fpdu = batch.end();
+    std::memset(to, 0, kTrailerRoom);
     if (markers_) insert_markers({fpdu, size}, unmarked, position);
     if (crc_) {
       Crc32c crc;
@@ -98,12 +105,12 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const MemorySe
     }
     batch.add_own(size);
   } else {
-    batch.add_own(head_size);
+    batch.add_own(kFpduLengthSize + header_size);
     for (const MemorySegment& piece : payload) {
       if (piece.size > 0) batch.add_external(piece.data, piece.size);
     }
-    std::memset(batch.end(), 0, pad + kCrcSize);
-    batch.add_own(pad + kCrcSize);
+    std::memset(batch.end(), 0, kTrailerRoom);
+    batch.add_own(pad_size(ulpdu) + kCrcSize);
   }
   batch.fpdu_bytes_[batch.fpdus_++] = static_cast<std::uint32_t>(size);
   return Result::added;

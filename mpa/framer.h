@@ -12,6 +12,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -64,6 +65,7 @@ class Batch {
  private:
   friend class Framer;
   static constexpr std::size_t kMaxVectors = 512;  // below IOV_MAX
+  // At most kMaxBytes and one FPDU are used, so there is always room for the headers of another FPDU.
   static constexpr std::size_t kMemory = kMaxBytes + 2 * marked_size(0, kMaxUlpdu + 64);
 
   std::byte* end() { return memory_.get() + used_; }
@@ -100,10 +102,18 @@ class Framer {
     if (markers_) position_ = (position_ + octets) % kMarkerSpacing;
   }
 
-  // Adds one FPDU whose ULPDU is `header` followed by `payload`; the caller keeps their sum within kMaxUlpdu, with
-  // markers within kMaxMulpdu. `header` is copied. With `copy` the payload is copied too, and the batch does not
-  // refer to its memory.
-  Result add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy = false);
+  // Where the caller puts the headers of the next FPDU before it calls add(): kHeaderRoom octets.
+  static constexpr std::size_t kHeaderRoom = 128;
+  static std::byte* header_room(Batch& batch) { return batch.end() + kFpduLengthSize; }
+  // Adds one FPDU whose ULPDU is the first `header_size` octets of header_room() followed by `payload`; the caller
+  // keeps their sum within kMaxUlpdu, with markers within kMaxMulpdu. With `copy` the payload is copied, and the batch
+  // does not refer to its memory.
+  Result add(Batch& batch, std::size_t header_size, std::span<const MemorySegment> payload, bool copy = false);
+  // As add() above, for headers of at most kHeaderRoom octets that are elsewhere.
+  Result add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy = false) {
+    std::copy(header.begin(), header.end(), header_room(batch));
+    return add(batch, header.size(), payload, copy);
+  }
 
  private:
   bool crc_ = true, markers_ = false;

@@ -45,7 +45,7 @@ std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) co
 void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left) {
   segment.payload = payload_of(ddp::kTaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  encode(ddp::TaggedHeader{segment.last, control_of(opcode), stag, offset}, segment.header.data());
+  encode(ddp::TaggedHeader{segment.last, control_of(opcode), stag, offset}, segment.header);
   segment.header_size = ddp::kTaggedHeaderSize;
 }
 
@@ -53,14 +53,15 @@ void Transmitter::build_untagged(Segment& segment, Opcode opcode, std::uint32_t 
                                  std::uint32_t offset, std::uint32_t left) {
   segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  encode(ddp::UntaggedHeader{segment.last, control_of(opcode), word, queue, msn, offset}, segment.header.data());
+  encode(ddp::UntaggedHeader{segment.last, control_of(opcode), word, queue, msn, offset}, segment.header);
   segment.header_size = ddp::kUntaggedHeaderSize;
 }
 
-// False if the memory of a response is not available.
+// For all sources but posted work. False if the memory of a response is not available.
 bool Transmitter::build(const Cursor& at, Segment& segment) {
   switch (at.source) {
-    case Cursor::Source::none: break;
+    case Cursor::Source::none:
+    case Cursor::Source::work: break;
     case Cursor::Source::rtr: {
       const Stag stag = rules_->hello ? kHello : Stag{0};
       const std::uint64_t offset = rules_->hello ? kHelloOffset : 0;
@@ -81,11 +82,10 @@ bool Transmitter::build(const Cursor& at, Segment& segment) {
     }
     case Cursor::Source::terminate: {
       build_untagged(segment, Opcode::terminate, kTerminateQueue, Msn{1}, 0, 0, 0);
-      segment.header_size += encode(*terminate_, segment.header.data() + segment.header_size);
+      segment.header_size += encode(*terminate_, segment.header + segment.header_size);
       break;
     }
     case Cursor::Source::response: return build_response(at, segment);
-    case Cursor::Source::work: build_work(at, segment); break;
   }
   return true;
 }
@@ -96,7 +96,7 @@ void Transmitter::build_empty_read(const Cursor& at, Segment& segment, Stag sour
   request.source_stag = source;
   request.source_offset = offset;
   build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
-  encode(request, segment.header.data() + segment.header_size);
+  encode(request, segment.header + segment.header_size);
   segment.header_size += kReadRequestSize;
 }
 
@@ -114,7 +114,7 @@ bool Transmitter::build_response(const Cursor& at, Segment& segment) {
       atomic->executed = true;
     }
     build_untagged(segment, Opcode::atomic_response, kAtomicResponseQueue, at.atomic_msn, 0, 0, 0);
-    encode(AtomicResponse{request.identifier, atomic->original}, segment.header.data() + segment.header_size);
+    encode(AtomicResponse{request.identifier, atomic->original}, segment.header + segment.header_size);
     segment.header_size += kAtomicResponseSize;
     return true;
   }
@@ -138,7 +138,7 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
   if (work.kind == WorkKind::immediate || at.immediate_next) {
     build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue, at.send_msn,
                    0, 0, 0);
-    encode(work.immediate, segment.header.data() + segment.header_size);
+    encode(work.immediate, segment.header + segment.header_size);
     segment.header_size += kImmediateSize;
     return;
   }
@@ -156,14 +156,14 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
     case WorkKind::read:
       build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
       encode(ReadRequest{work.sink_stag, work.sink_offset, work.length, work.remote_stag, work.remote_offset},
-             segment.header.data() + segment.header_size);
+             segment.header + segment.header_size);
       segment.header_size += kReadRequestSize;
       break;
     case WorkKind::atomic:
       build_untagged(segment, Opcode::atomic_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
       encode(AtomicRequest{work.atomic, static_cast<std::uint32_t>(at.sequence), work.remote_stag, work.remote_offset,
                            queue_.operands(at.sequence)},
-             segment.header.data() + segment.header_size);
+             segment.header + segment.header_size);
       segment.header_size += kAtomicRequestSize;
       break;
     case WorkKind::immediate:
@@ -173,29 +173,34 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
 }
 
 // Finds the payload of the segment. If the payload is in too many memory segments, the FPDU gets only a part of it.
-std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
+inline std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (at.source == Cursor::Source::response) {
     pieces[0] = segment.response;
     return 1;
   }
-  std::uint32_t size = segment.payload;
-  const std::size_t count = gather(memory_, queue_, at.sequence, at.offset, size, pieces);
-  if (size != segment.payload) {
-    segment.payload = size;
+  const std::uint32_t whole = segment.payload;
+  const std::size_t count = gather(memory_, queue_, at.sequence, at.offset, segment.payload, pieces);
+  if (segment.payload != whole) {
     segment.last = false;
-    ddp::clear_last(segment.header.data());
+    ddp::clear_last(segment.header);
   }
   return count;
 }
 
+static_assert(kMaxHeaders <= mpa::Framer::kHeaderRoom);
+
 mpa::Framer::Result Transmitter::append(const Cursor& at, Segment& segment, mpa::Batch& batch) {
-  if (!build(at, segment)) return mpa::Framer::Result::bad_address;
+  segment.header = mpa::Framer::header_room(batch);
+  if (at.source == Cursor::Source::work) {
+    build_work(at, segment);
+  } else if (!build(at, segment)) {
+    return mpa::Framer::Result::bad_address;
+  }
   MemorySegment pieces[kMaxPieces];
   const std::size_t count = payload(at, segment, pieces);
   if (count == kUnavailable) return mpa::Framer::Result::bad_address;
-  return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, count},
-                     segment.source.counted());
+  return framer_.add(batch, segment.header_size, {pieces, count}, segment.source.counted());
 }
 
 }  // namespace uiw::rdmap
