@@ -408,7 +408,10 @@ class Connection final : rdmap::ReceiveHost {
   bool heard() const UIW_REQUIRES(locks.receive);
   void log_way(bool shared_memory) const;
   void note_decision() UIW_REQUIRES(locks.receive);
-  void note_first_message() UIW_REQUIRES(locks.receive);
+  void note_first_message() UIW_REQUIRES(locks.receive) {
+    if (!session_->established) look_for_first_message();
+  }
+  void look_for_first_message() UIW_REQUIRES(locks.receive);
   void answer_last() UIW_REQUIRES(locks.receive);  // answers what has arrived, before our FIN
   void watch_for_end() UIW_REQUIRES(locks.receive);
   // Whether the peer accepts progress reports, since its Sends and Writes complete when they are placed.

@@ -332,8 +332,8 @@ void Connection::note_decision() {
   note_confirmed();
 }
 
-void Connection::note_first_message() {
-  if (session_->established || !heard()) return;
+void Connection::look_for_first_message() {
+  if (!heard()) return;
   session_->established = true;
   if (session_->rules.initiator) return;
   if (!session_->receiver.heard()) session_->receiver.learn(mpa::PeerKind::uiw);  // only uiw accepts shared memory
@@ -348,6 +348,7 @@ bool Connection::take_octets(Octets octets) {
   for (;;) {
     const auto [result, consumed] = session_->deframer.receive(octets, session_->receiver);
     note_first_message();
+    if (result == mpa::Deframer::Result::more) return true;
     octets = octets.subspan(consumed);
     if (!take_result(result, octets)) return false;
     if (result != mpa::Deframer::Result::paused || signals.receive_stalled) return true;

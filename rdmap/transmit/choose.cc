@@ -115,7 +115,7 @@ bool Transmitter::report_due(const Cursor& at) const {
          at.reports == reports_.end() && progress() != at.reported;
 }
 
-bool Transmitter::choose(Cursor& at, const mpa::Batch* batch) const {
+bool Transmitter::choose_any(Cursor& at, const mpa::Batch* batch) const {
   if (terminate_) {
     if (at.terminate_sent) return false;
     const bool answers = at.response < answer_until_;

@@ -59,6 +59,9 @@ class PlacementTracker {
   bool done_when_sent() const { return !remote_ || receive_stalled_; }
 
   // ---- Probes ----
+  // False if no probe can be due at `at`: the local rule applies, or positions are used and no probe has to be built
+  // again.
+  bool may_probe(const Cursor& at) const { return remote_ && (!by_position_ || probe_pushed(at)); }
   std::uint32_t probes_outstanding() const { return probes_pushed_ - probes_answered_; }
   // Whether a probe is needed: TCP has taken signaled work that no request follows, and no probe is outstanding.
   bool wants_probe(const Cursor& sent) const {

@@ -25,6 +25,7 @@ void Transmitter::start(const ConnectionRules& rules, SharedReads& reads) {
   sent_.sequence = sent_.placement.requested_before = first;
   // The peer sends progress reports if this end requests them (remote rule), or always on a manual connection.
   tracker_.start(rules.remote(), rules.remote() || rules.reports() == Reports::always);
+  note_open();
   peer_known(rules.peer, false);
 }
 
@@ -104,11 +105,13 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
     // If there is a Terminate already, its error was in a later message of the peer. The first error is reported (RFC
     // 5040 section 7.1, rule 4), so this Terminate replaces it.
     terminate_ = memory_gone(reads_->inbound.at(at.response), msn, at.offset, refused);
+    note_open();
     return Fill::ready;
   }
   if (rules_->terminates_local_errors()) terminate(terminate_for(kLocalCatastrophic));
   failure_ = {at.sequence, status};
   ended_ = true;
+  note_open();
   return Fill::local_error;
 }
 
@@ -116,6 +119,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
 // nothing valid can follow on this stream.
 Transmitter::Fill Transmitter::break_off(const Cursor& at) {
   broken_ = ended_ = true;
+  note_open();
   if (at.source == Source::work && !failure_) failure_ = {at.sequence, Status::local_protection};
   return Fill::broken;
 }
@@ -130,12 +134,14 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     batch.end[0] = at = rest_end_;
   }
   bool begun = partial_ > 0;  // the next FPDU must be built exactly as before
-  const std::size_t most = std::exchange(one_at_a_time_, false) ? 1 : mpa::Batch::kMaxFpdus;
+  Search search = std::exchange(search_, Search::none);
+  const std::size_t most = search == Search::one_fpdu ? 1 : mpa::Batch::kMaxFpdus;
   while (fpdus.fpdus() < most) {
-    if (at.response - sent_.response >= SharedReads::kMaxResponsesInBatch) break;
-    batch.complete = !begun && !choose(at, &fpdus);
+    const Choice choice = begun ? Choice::any : choose(at, &fpdus);
+    batch.complete = choice == Choice::nothing;
     if (batch.complete) break;
-    if (at.source == Source::work && at.offset == 0 && !begun) {
+    if (at.source == Source::response && at.response - sent_.response >= SharedReads::kMaxResponsesInBatch) break;
+    if (choice == Choice::any && at.source == Source::work && at.offset == 0 && !begun) {
       const SendWork& work = queue_.at(at.sequence);
       if (fails(work)) {
         if (!fpdus.empty()) break;  // the FPDUs before it are sent first
@@ -158,7 +164,8 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     Segment segment;
     const std::size_t index = fpdus.fpdus();
     batch.begun[index] = {at.source, at.offset};
-    const auto result = std::exchange(source_gone_, false) ? Added::bad_address : append(at, segment, fpdus);
+    const bool gone = std::exchange(search, Search::none) == Search::found;
+    const auto result = gone ? Added::bad_address : append(at, segment, fpdus);
     if (result == Added::full) break;
     if (begun && (result == Added::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
     if (result == Added::bad_address) {
@@ -224,9 +231,10 @@ void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, st
 bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   const mpa::Batch& fpdus = batch.fpdus;
   framer_.sent(octets);
-  std::size_t whole = 0;      // the number of FPDUs that were accepted as a whole
-  std::size_t left = octets;  // octets accepted of the FPDU after them
-  for (; whole < fpdus.fpdus() && left >= fpdus.fpdu_bytes(whole); ++whole) left -= fpdus.fpdu_bytes(whole);
+  const bool accepts_all = octets == fpdus.bytes();
+  std::size_t whole = accepts_all ? fpdus.fpdus() : 0;  // the number of FPDUs that were accepted as a whole
+  std::size_t left = accepts_all ? 0 : octets;          // octets accepted of the FPDU after them
+  for (; left > 0 && left >= fpdus.fpdu_bytes(whole); ++whole) left -= fpdus.fpdu_bytes(whole);
   if (whole > 0) {
     rest_.clear();
     partial_ = 0;
@@ -252,8 +260,7 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   if (partial_ == 0) follow_peer();  // otherwise the next FPDU must be built exactly as before
   complete_in_order();
   // True only if nothing more can be due: neither work that waited until this work was complete, nor a probe.
-  const bool all = batch.complete && octets == fpdus.bytes();
-  return all && !tracker_.needs_probes() && sent_.sequence >= work_end();
+  return accepts_all && batch.complete && !tracker_.needs_probes() && sent_.sequence >= work_end();
 }
 
 // TCP has accepted everything before `to`, which is at this position of the byte stream.
@@ -267,19 +274,16 @@ void Transmitter::commit(const Cursor& to, std::uint64_t position) {
     if (done_when_sent || is_local(work.kind)) work.done = true;
   }
   sent_ = to;
+  if (!open_) note_open();
   while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
 }
 
 void Transmitter::complete_in_order() {
-  while (!queue_.empty() && queue_.head() < sent_.sequence) {
-    const SendWork& work = queue_.at(queue_.head());
-    if (!work.done) break;
-    complete_oldest(Status::success);
-  }
+  while (queue_.head() < sent_.sequence && queue_.at(queue_.head()).done) complete_oldest(Status::success);
 }
 
 // Completes the oldest entry with `status`, and removes it from the queue.
-void Transmitter::complete_oldest(Status status) {
+inline void Transmitter::complete_oldest(Status status) {
   const SendWork& work = queue_.at(queue_.head());
   host_.send_complete(work, status);
   tracker_.note_pop(work);
@@ -323,13 +327,12 @@ bool Transmitter::pending() const {
   if (reads_ == nullptr) return false;
   if (partial_ > 0 || !rest_.empty()) return true;
   Cursor at = sent_;
-  return choose(at);
+  return choose(at) != Choice::nothing;
 }
 
 bool Transmitter::source_gone(const OutgoingBatch& batch) {
-  one_at_a_time_ = batch.fpdus.fpdus() > 1;
-  if (one_at_a_time_) return true;
-  source_gone_ = true;
+  search_ = batch.fpdus.fpdus() > 1 ? Search::one_fpdu : Search::found;
+  if (search_ == Search::one_fpdu) return true;
   return partial_ == 0 && rest_.empty();
 }
 
@@ -344,12 +347,14 @@ void Transmitter::release_unsignaled() {
 void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
   if (terminate_) return;
   terminate_ = terminate;
+  note_open();
   if (answer_first && reads_ != nullptr) answer_until_ = reads_->inbound.pushed();
 }
 
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
   ended_ = true;
+  note_open();
   if (tracker_.remote() && !(culprit && *culprit < sent_.sequence)) release_unsignaled();
   bool in_error = false;  // completions come in order, and none succeeds after a failure
   while (!queue_.empty()) {

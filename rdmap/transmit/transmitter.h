@@ -74,7 +74,10 @@ class Transmitter {
 
   void start(const ConnectionRules& rules, SharedReads& reads);
   Completion completion() const { return tracker_.remote() ? Completion::remote : Completion::local; }
-  void release_hold() { hold_ = false; }
+  void release_hold() {
+    hold_ = false;
+    note_open();
+  }
   // It is now known whether the peer is uiw. A peer that is silent counts as `other` at first; if it turns out to be
   // uiw, this is called again. Called with both locks held. `answer`: if the peer is uiw, the next message tells it
   // that this end is uiw.
@@ -120,6 +123,7 @@ class Transmitter {
   bool sent(const OutgoingBatch& batch, std::size_t octets);
 
   // See PlacementTracker.
+  bool needs_probes() const { return tracker_.needs_probes(); }
   void set_probe_policy(ProbePolicy policy) { tracker_.set_probe_policy(policy); }
   bool wants_probe() const { return tracker_.wants_probe(sent_); }
   void note_waiting() { tracker_.note_waiting(sent_); }
@@ -182,7 +186,7 @@ class Transmitter {
 
   // One DDP segment: its headers, and how many octets of payload follow them.
   struct Segment {
-    std::array<std::byte, kMaxHeaders> header;
+    std::byte* header = nullptr;  // in the memory of the batch
     std::size_t header_size = 0;
     std::uint32_t payload = 0;
     bool last = true;
@@ -197,12 +201,31 @@ class Transmitter {
   mpa::PeerKind peer() const { return reads_->peer.load(std::memory_order_relaxed); }
   Progress progress() const { return decode_progress(reads_->progress.load(std::memory_order_acquire)); }
 
+  enum class Choice : std::uint8_t {
+    nothing,
+    plain_work,  // is_plain(), and no progress report must precede it
+    any,
+  };
+
   // ---- choose.cc: what is sent next, in the order of RFC 5040 section 5.5 ----
   // Messages are not interleaved; posted work and responses take turns, and the answer to a probe goes first. `at` is
   // the position where the next FPDU is built. choose() chooses the next message, and leaves a message that has begun
-  // as it is. It returns false if nothing may be sent now. `batch` has the FPDUs before `at`; the room that is left in
-  // it decides where probes go.
-  bool choose(Cursor& at, const mpa::Batch* batch = nullptr) const;
+  // as it is. choose_any() returns false if nothing may be sent now. `batch` has the FPDUs before `at`; the room that
+  // is left in it decides where probes go.
+  Choice choose(Cursor& at, const mpa::Batch* batch = nullptr) const {
+    // Most of the time nothing but posted work can be sent, and the next work request, if there is one, is_plain().
+    const bool only_work = open_ && at.source == Source::none && at.response == reads_->inbound.pushed() &&
+                           at.reports == reports_.end() && !reports_progress_ && !tracker_.may_probe(at);
+    if (!only_work) return choose_any(at, batch) ? Choice::any : Choice::nothing;
+    if (at.sequence >= work_end()) return Choice::nothing;
+    if (!is_plain(queue_.at(at.sequence))) return choose_any(at, batch) ? Choice::any : Choice::nothing;
+    at.source = Source::work;
+    at.offset = 0;
+    return Choice::plain_work;
+  }
+  bool choose_any(Cursor& at, const mpa::Batch* batch) const;
+  // Notes whether work may be sent. To be called when one of these four has changed.
+  void note_open() { open_ = !terminate_ && !ended_ && !hold_ && sent_.rtr_sent; }
   // Whether the work fails locally, before anything of it is sent.
   bool fails(const SendWork& work) const;
   // Whether a progress report must precede the work at the cursor: the work uses a receive of the peer, and work of the
@@ -271,6 +294,7 @@ class Transmitter {
   bool reports_progress_ = false;                // progress reports are sent before messages, see enable_reports()
   bool hold_ = false;                            // nothing is sent before the peer's first FPDU
   bool ended_ = false;                           // no more work is sent
+  bool open_ = false;                            // see note_open()
   std::uint64_t hold_from_ = ~std::uint64_t{0};  // entries from this one on are not sent
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;  // inbound requests below this number are answered before the Terminate
@@ -281,12 +305,14 @@ class Transmitter {
   std::uint32_t segment_payload_ = 1;  // the payload that an untagged segment has room for
   std::size_t batch_limit_ = 0;        // octets, see mpa::Batch::limit()
 
-  bool source_gone_ = false;    // the memory of the next FPDU is not accessible
-  bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
-  bool broken_ = false;         // an FPDU was sent in part and can never be finished
-  std::size_t partial_ = 0;     // octets of the next FPDU that TCP has already accepted
-  mpa::FpduRemainder rest_;     // a copy of the octets that are left of an FPDU that was sent in part
-  Cursor rest_end_;             // the position after rest_
+  // After source_gone(): the next fill() builds one FPDU only, or it fails the message of the next FPDU, since the
+  // memory of that FPDU is not accessible.
+  enum class Search : std::uint8_t { none, one_fpdu, found };
+  Search search_ = Search::none;
+  bool broken_ = false;      // an FPDU was sent in part and can never be finished
+  std::size_t partial_ = 0;  // octets of the next FPDU that TCP has already accepted
+  mpa::FpduRemainder rest_;  // a copy of the octets that are left of an FPDU that was sent in part
+  Cursor rest_end_;          // the position after rest_
 };
 
 }  // namespace uiw::rdmap
