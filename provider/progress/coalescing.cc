@@ -9,7 +9,7 @@ namespace {
 constexpr unsigned kMostCounted = 1U << 20;
 }  // namespace
 
-bool Coalescing::posted(unsigned requests, std::size_t octets, std::uint64_t polled) {
+bool Coalescing::posted(unsigned requests, std::uint64_t polled) {
   polled_since_ = polled != polled_;
   if (polled_since_) {
     polled_ = polled;
@@ -18,7 +18,6 @@ bool Coalescing::posted(unsigned requests, std::size_t octets, std::uint64_t pol
   }
   run_ = std::min(run_ + requests, kMostCounted);
   requests_ += requests;
-  octets_ += octets;
   return in_burst();
 }
 

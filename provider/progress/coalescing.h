@@ -32,9 +32,10 @@ class Coalescing {
   static constexpr unsigned kForgiven = 16;    // after this many successes in a row (successes_) the penalty is halved
   static constexpr unsigned kClockStride = 4;  // while posts wait, the clock is read for one post in this many
 
-  // The program has posted `requests` of `octets` in all. `polled` is a number that changes when the program takes
-  // completions. True in a burst: then the posts wait if waits_too() or may_wait() says so.
-  bool posted(unsigned requests, std::size_t octets, std::uint64_t polled);
+  // The program has posted `requests`. `polled` is a number that changes when the program takes completions. True in a
+  // burst: then the caller calls add_octets(), and the posts wait if waits_too() or may_wait() says so.
+  bool posted(unsigned requests, std::uint64_t polled);
+  void add_octets(std::size_t octets) { octets_ += octets; }  // of these requests
   // Decides without the clock, since reading the clock takes a good part of the time of a small post. True: the posts
   // wait, as those before them do. False: may_wait() has to decide. Returns true at most kClockStride - 1 times in a
   // row.

@@ -63,16 +63,16 @@ class SendScheduler {
   // ---- The program posts ----
   struct Post {
     unsigned requests = 0;
-    std::size_t octets = 0;
     std::uint64_t completions_taken = 0;  // how many the program has taken from the send completion queue so far
+    bool remote_rule = false;             // Sends and Writes complete when the peer has placed them
+    std::uint32_t queued = 0;             // requests that are not complete, these included
   };
   struct PostConditions {
+    std::size_t octets = 0;    // of the posts
     bool running = false;      // the stream is neither closing nor in error
     bool socket_full = false;  // then posts are sent once the socket has room
     bool queue_full = false;   // the send queue has no room behind these posts
     bool awaits_event = false;
-    bool remote_rule = false;     // Sends and Writes complete when the peer has placed them
-    std::uint32_t queued = 0;     // requests that are not complete, these included
     std::size_t most_octets = 0;  // once the posts that wait have this many octets, no further post waits
   };
   struct PostTime {
@@ -91,17 +91,22 @@ class SendScheduler {
   // memory.
   static constexpr std::uint32_t kPollsSoon = 4;
 
-  // `time()` returns a PostTime.
-  template <typename Time>
-  PostDecision posted(const Post& post, const PostConditions& conditions, Time time) {
+  // `conditions()` returns PostConditions, and `time()` a PostTime. Most posts are not part of a burst, and need
+  // neither.
+  template <typename Conditions, typename Time>
+  PostDecision posted(const Post& post, Conditions conditions, Time time) {
     const bool first = !coalescing_.waiting();
-    if (coalescing_.posted(post.requests, post.octets, post.completions_taken) && may_defer(conditions)) {
-      if (coalescing_.waits_too(conditions.most_octets)) return PostDecision::defer;
-      const PostTime at = time();
-      if (coalescing_.may_wait(at.now, conditions.most_octets, at.active))
-        return first ? PostDecision::defer_first : PostDecision::defer;
+    if (coalescing_.posted(post.requests, post.completions_taken)) {
+      const PostConditions now = conditions();
+      coalescing_.add_octets(now.octets);
+      if (may_defer(now)) {
+        if (coalescing_.waits_too(now.most_octets)) return PostDecision::defer;
+        const PostTime at = time();
+        if (coalescing_.may_wait(at.now, now.most_octets, at.active))
+          return first ? PostDecision::defer_first : PostDecision::defer;
+      }
     }
-    const bool polls_soon = conditions.remote_rule && conditions.queued >= kPollsSoon;
+    const bool polls_soon = post.remote_rule && post.queued >= kPollsSoon;
     if (coalescing_.without_pause() || polls_soon) return PostDecision::send_and_look;
     return coalescing_.in_burst() ? PostDecision::send_in_burst : PostDecision::send;
   }

@@ -66,12 +66,17 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   int error = !batch_.await_end(lock) || !state_allows_posts() ? EINVAL : 0;
   const WorkQueues::Abilities able = abilities();
   const std::uint64_t first = sends().tail();
+  bool late = too_late();
   ibv_send_wr* request = requests;
   for (; request != nullptr && error == 0; request = request->next) {
     const std::uint64_t sequence = sends().tail();
-    error = sends().has_room(sequence) || make_room(sequence) ? queues_.build(sequence, *request, able) : ENOMEM;
+    if (!sends().has_room(sequence)) {
+      error = make_room(sequence) ? 0 : ENOMEM;
+      late = too_late();  // make_room() may have sent the last octets and FIN
+    }
+    if (error == 0) error = queues_.build(sequence, *request, able);
     if (error != 0) break;
-    if (too_late()) {
+    if (late) {
       push_prepared(1);
     } else {
       sends().push();
@@ -85,19 +90,22 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
 // Whether the posts from `first` on are sent now, or wait for the next posts. There must be a stream.
 SendScheduler::PostDecision Qp::decide(std::uint64_t first) {
   const std::uint64_t end = sends().tail();
-  SendScheduler::PostConditions conditions;
-  conditions.most_octets = connection_.octets_in_one_send();
-  SendScheduler::Post post{static_cast<unsigned>(end - first), 0, qp_.send_cq.taken()};
-  for (std::uint64_t i = std::max(first, sends().head()); i < end && post.octets < conditions.most_octets; ++i) {
-    post.octets += sends().at(i).length;
-  }
   const Engine& engine = qp_.context->engine();
-  conditions.running = connection_.runs();
-  conditions.socket_full = connection_.full();
-  conditions.queue_full = sends().full();
-  conditions.awaits_event = engine.activity().event_awaited();
-  conditions.remote_rule = connection_.transmitter().completion() == rdmap::Completion::remote;
-  conditions.queued = sends().size();
+  const SendScheduler::Post post{static_cast<unsigned>(end - first), qp_.send_cq.taken(),
+                                 connection_.transmitter().completion() == rdmap::Completion::remote, sends().size()};
+  const auto conditions = [&] {
+    assume_held(connection_.locks.send);
+    SendScheduler::PostConditions now;
+    now.most_octets = connection_.octets_in_one_send();
+    for (std::uint64_t i = std::max(first, sends().head()); i < end && now.octets < now.most_octets; ++i) {
+      now.octets += sends().at(i).length;
+    }
+    now.running = connection_.runs();
+    now.socket_full = connection_.full();
+    now.queue_full = sends().full();
+    now.awaits_event = engine.activity().event_awaited();
+    return now;
+  };
   return connection_.scheduler().posted(post, conditions, [&engine] {
     return SendScheduler::PostTime{raw_clock(), engine.activity().last_here()};
   });
@@ -226,7 +234,8 @@ int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   return 0;
 }
 
-SendScheduler::ProbePolicy Qp::probe_policy() const {
+SendScheduler::ProbePolicy Qp::probe_policy() {
+  if (!connection_.transmitter().needs_probes()) return SendScheduler::ProbePolicy::at_once;  // it has no effect
   return SendScheduler::posters_probe_policy(qp_.context->engine().program(), !qp_.send_cq.empty());
 }
 

@@ -160,8 +160,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept UIW_REQUIRES(connection_.locks.send);
   SendScheduler::PostDecision decide(std::uint64_t first) UIW_REQUIRES(connection_.locks.send);
   void note_return_to_program();  // takes the sender's lock
-  // When probes are sent (RDMA Reads of no octets, which ask what the peer has placed). Takes no lock.
-  SendScheduler::ProbePolicy probe_policy() const;
+  // When probes are sent (RDMA Reads of no octets, which ask what the peer has placed). There must be a session.
+  SendScheduler::ProbePolicy probe_policy() UIW_REQUIRES(connection_.locks.send);
 
   // ---- qp_connection.cc ----
   bool may_attach(const manual::Attempt* attempt) const UIW_REQUIRES(connection_.locks.send);

@@ -23,8 +23,9 @@ struct Program {
   // True if what was posted waits.
   bool post(std::uint64_t after_ns = 100, unsigned requests = 1, std::size_t octets = 8) {
     now += after_ns;
-    const bool waits = coalescing.posted(requests, octets, polled) &&
-                       (coalescing.waits_too(kMostOctets) || coalescing.may_wait(now, kMostOctets));
+    const bool burst = coalescing.posted(requests, polled);
+    coalescing.add_octets(octets);
+    const bool waits = burst && (coalescing.waits_too(kMostOctets) || coalescing.may_wait(now, kMostOctets));
     if (!waits) {
       coalescing.sent();
       now += 5'000;
@@ -91,10 +92,10 @@ TEST_CASE_METHOD(Program, "coalescing: the clock is read for one in so many of t
   begin();
   now += 100'000;  // the clock would show a pause
   for (unsigned i = 1; i < Coalescing::kClockStride; ++i) {
-    REQUIRE(coalescing.posted(1, 8, polled));
+    REQUIRE(coalescing.posted(1, polled));
     CHECK(coalescing.waits_too(kMostOctets));
   }
-  REQUIRE(coalescing.posted(1, 8, polled));
+  REQUIRE(coalescing.posted(1, polled));
   CHECK_FALSE(coalescing.waits_too(kMostOctets));
   CHECK_FALSE(coalescing.may_wait(now, kMostOctets));
 }

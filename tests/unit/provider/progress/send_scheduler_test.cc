@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kStart = 1'000'000'000;
 constexpr Program kComesBack{false, true}, kAwaitsEvent{true, true}, kUnwatched{false, false};
 constexpr std::size_t kMostOctets = 16 * 1024;
-constexpr SendScheduler::PostConditions kCanSend{true, false, false, false, false, 1, kMostOctets};
+constexpr SendScheduler::PostConditions kCanSend{8, true, false, false, false, kMostOctets};
 
 // A stream whose program posts requests of eight octets, 100 ns apart, and the clock.
 struct Rig {
@@ -33,12 +33,14 @@ struct Rig {
     };
   }
   PostDecision post(const SendScheduler::PostConditions& conditions = kCanSend,
-                    const SendScheduler::Post& post = {1, 8, 0}) {
+                    const SendScheduler::Post& post = {1, 0, false, 1}) {
     now += 100;
-    const PostDecision decision = scheduler.posted(post, conditions, [this] {
-      ++clock_readings;
-      return SendScheduler::PostTime{now, 0};
-    });
+    const PostDecision decision = scheduler.posted(
+        post, [&conditions] { return conditions; },
+        [this] {
+          ++clock_readings;
+          return SendScheduler::PostTime{now, 0};
+        });
     if (decision != PostDecision::defer && decision != PostDecision::defer_first) {
       scheduler.sending_all();
       if (decision != PostDecision::send) scheduler.resume(now);
@@ -108,10 +110,7 @@ TEST_CASE_METHOD(Rig, "send scheduler: posts outside of a burst", "[scheduler]")
                            Row{"remote rule, little queued", true, kSoon - 1, PostDecision::send},
                            Row{"remote rule, much queued", true, kSoon, PostDecision::send_and_look});
   CAPTURE(row.what);
-  SendScheduler::PostConditions conditions = kCanSend;
-  conditions.remote_rule = row.remote_rule;
-  conditions.queued = row.queued;
-  CHECK(post(conditions) == row.decision);
+  CHECK(post(kCanSend, {1, 0, row.remote_rule, row.queued}) == row.decision);
   CHECK(clock_readings == 0);
   CHECK_FALSE(scheduler.posts_wait());
 }
@@ -136,17 +135,22 @@ TEST_CASE_METHOD(Rig, "send scheduler: what the next post of a burst does", "[sc
     PostDecision decision;
     unsigned clock_readings;
   };
-  // running, socket_full, queue_full, awaits_event, remote_rule, queued
+  // octets, running, socket_full, queue_full, awaits_event, most_octets
   const Row row = GENERATE(
-      Row{"it waits", kCanSend, {1, 8, 0}, 0, PostDecision::defer, 0},
-      Row{"the stream closes", {false, false, false, false, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
-      Row{"the socket is full", {true, true, false, false, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
-      Row{"the queue is full", {true, false, true, false, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
-      Row{"an event is awaited", {true, false, false, true, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
-      Row{"enough requests wait", kCanSend, {Coalescing::kMost, 8, 0}, 0, PostDecision::send_and_look, 1},
-      Row{"enough octets wait", kCanSend, {1, kMostOctets, 0}, 0, PostDecision::send_and_look, 1},
-      Row{"a pause in which it has polled", kCanSend, {1, 8, 1}, Coalescing::kPauseNs, PostDecision::defer, 1},
-      Row{"a longer one", kCanSend, {1, 8, 1}, Coalescing::kPollNs, PostDecision::send_in_burst, 1});
+      Row{"it waits", kCanSend, {1, 0}, 0, PostDecision::defer, 0},
+      Row{"the stream closes", {8, false, false, false, false, kMostOctets}, {1, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"the socket is full", {8, true, true, false, false, kMostOctets}, {1, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"the queue is full", {8, true, false, true, false, kMostOctets}, {1, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"an event is awaited", {8, true, false, false, true, kMostOctets}, {1, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"enough requests wait", kCanSend, {Coalescing::kMost, 0}, 0, PostDecision::send_and_look, 1},
+      Row{"enough octets wait",
+          {kMostOctets, true, false, false, false, kMostOctets},
+          {1, 0},
+          0,
+          PostDecision::send_and_look,
+          1},
+      Row{"a pause in which it has polled", kCanSend, {1, 1}, Coalescing::kPauseNs, PostDecision::defer, 1},
+      Row{"a longer one", kCanSend, {1, 1}, Coalescing::kPollNs, PostDecision::send_in_burst, 1});
   CAPTURE(row.what);
   begin_burst();
   now += row.pause_ns;
