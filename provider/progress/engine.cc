@@ -337,10 +337,13 @@ void Engine::look(bool polls) {
       busy_looks_ = 0;
       send_all_deferred(DrivenList::kFew);
     }
+    const bool after_work = empty_rounds_ == 0;
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
-    // The clock is not read at each poll: reading it takes as long as a poll of a few queue pairs that finds nothing.
-    timed = !in_vain || many || empty_rounds_ % kClockStride == 0;
+    // The clock is not read at each poll: reading it takes as long as a poll of a few queue pairs that finds nothing. A
+    // poll that has found work returns at once, unless the poll before it has found work, too: otherwise the clock was
+    // read at most kClockStride polls ago.
+    timed = many || !polls || (in_vain ? empty_rounds_ % kClockStride == 1 : after_work);
   }
   if (timed) {
     activity_.note_look(raw_clock(), polls);
