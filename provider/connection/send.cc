@@ -22,17 +22,18 @@ void Connection::send_turn(Driver driver) {
 }
 
 void Connection::transmit(ProbePolicy policy) {
+  Session& session = *session_;
   const Phase phase = phase_;
   const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
-  if (!sends || session_->dead || session_->fin_sent) return forget_deferred();
+  if (!sends || session.dead || session.fin_sent) return forget_deferred();
   if (peer_has_placed()) take_placed();
-  session_->scheduler.sending_all();
-  session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
+  session.scheduler.sending_all();
+  session.transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
     // There is no memory for the buffers of this thread. The thread "uiw-progress" has buffers of its own and sends
     // instead; socket_full makes it call send_turn().
-    session_->send_state = SendState::socket_full;
+    session.send_state = SendState::socket_full;
     publish_deferred();
     return engine_.take_over(number_);
   }
@@ -40,18 +41,18 @@ void Connection::transmit(ProbePolicy policy) {
   ByteStream& stream = octets();
   // A ring that is still full accepts nothing, so building FPDUs for it would be in vain. (TCP does not say so without
   // a system call.) While the session ends, FIN or a reset may be due without room.
-  if (full() && phase == Phase::running && session_->shared && session_->shared->is_switched() && stream.await_room())
+  if (full() && phase == Phase::running && session.shared && session.shared->is_switched() && stream.await_room())
     return publish_deferred();
-  session_->send_state = SendState::sending;
+  session.send_state.store(SendState::sending, std::memory_order_relaxed);
   for (;;) {
-    const auto fill = session_->transmitter.fill(batch);
+    const auto fill = session.transmitter.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
       if (!await_placement() && try_stop(SendState::idle)) break;
       continue;
     }
     if (fill == rdmap::Transmitter::Fill::broken) {
-      session_->dead = true;
-      session_->send_state = SendState::idle;
+      session.dead = true;
+      session.send_state = SendState::idle;
       return note_error();
     }
     if (fill == rdmap::Transmitter::Fill::local_error) {
@@ -65,19 +66,19 @@ void Connection::transmit(ProbePolicy policy) {
         publish_deferred();
         return;
       }
-      if (taken == -EFAULT && session_->transmitter.source_gone(batch))
+      if (taken == -EFAULT && session.transmitter.source_gone(batch))
         continue;  // fill() fails the work whose memory is gone
-      session_->send_state = SendState::idle;
-      session_->dead = true;  // after an error of the connection the receiver finds out why, and ends the session
+      session.send_state = SendState::idle;
+      session.dead = true;  // after an error of the connection the receiver finds out why, and ends the session
       if (taken == -EFAULT || taken == -ENOMEM || taken == -ENOBUFS) note_error();
       return;
     }
-    const bool all_sent = session_->transmitter.sent(batch, static_cast<std::size_t>(taken));
+    const bool all_sent = session.transmitter.sent(batch, static_cast<std::size_t>(taken));
     if (all_sent && !await_placement() && try_stop(SendState::idle)) break;
   }
   publish_deferred();
   finish_sending();
-  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also if an answer to the peer failed
+  if (session.transmitter.terminating() && runs_or_closes()) note_error();  // also if an answer to the peer failed
 }
 
 // Something cannot be sent, so the session has to end. Ending it flushes the work, but another thread may be placing
@@ -107,7 +108,9 @@ void Connection::take_placed() {
 // work has completed now, so that there may be more to send.
 bool Connection::await_placement() {
   if (!session_->follows_peer) return false;
-  session_->awaited_position.store(session_->transmitter.awaited_position());
+  const std::uint64_t awaited = session_->transmitter.awaited_position();
+  // While earlier work is not placed yet, the position stays the same, and a sequentially consistent store is slow.
+  if (awaited != session_->awaited_position.load(std::memory_order_relaxed)) session_->awaited_position.store(awaited);
   if (!peer_has_placed()) return false;
   take_placed();
   return true;
@@ -177,13 +180,16 @@ void Connection::wait_for_sends() {
 
 // Called when the stream has accepted all that may be sent now. Sends FIN if that was the last octet of the session.
 void Connection::finish_sending() {
+  const Phase phase = phase_;
+  rdmap::Transmitter& transmitter = session_->transmitter;
   // Signaled work is confirmed before the session ends; unsignaled work need not be.
-  if (phase_ == Phase::closing) session_->transmitter.release_unsignaled();
-  const bool closing = phase_ == Phase::closing && sends_->empty() && !session_->transmitter.pending();
-  const bool terminated = session_->transmitter.terminating() && session_->transmitter.terminate_sent();
+  if (phase == Phase::closing) transmitter.release_unsignaled();
   host_->sent_all();
-  const bool cut_off =
-      phase_ == Phase::lingering && !session_->transmitter.terminating() && !session_->transmitter.pending();
+  const bool terminating = transmitter.terminating();
+  if (phase == Phase::running && !terminating) return;
+  const bool closing = phase == Phase::closing && sends_->empty() && !transmitter.pending();
+  const bool terminated = terminating && transmitter.terminate_sent();
+  const bool cut_off = phase == Phase::lingering && !terminating && !transmitter.pending();
   if (session_->fin_sent || (!closing && !terminated && !cut_off)) return;
   octets().shutdown_send();
   session_->fin_sent = true;

@@ -23,7 +23,7 @@ class Piggybacking {
   bool begin_turn() {
     const bool offered = std::exchange(offered_, false);
     if (offered) in_a_row_ = nothing_posted_ ? 0 : in_a_row_ + 1;
-    if (!nothing_posted_.load(std::memory_order_relaxed)) nothing_posted_ = true;
+    if (!nothing_posted_.load(std::memory_order_relaxed)) nothing_posted_.store(true, std::memory_order_relaxed);
     return offered;
   }
   // An acknowledgement is due, and may wait. Returns true if it is to wait, since the program is expected to post

@@ -29,16 +29,22 @@ rdmap::Immediate immediate_of(__be32 value) {
   return immediate;
 }
 
-std::optional<rdmap::WorkKind> kind_of(ibv_wr_opcode opcode) {
+struct Meaning {
+  rdmap::WorkKind kind;
+  bool has_immediate = false, invalidates = false;
+};
+
+std::optional<Meaning> meaning_of(ibv_wr_opcode opcode) {
+  using rdmap::WorkKind;
   switch (opcode) {
-    case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_SEND_WITH_INV: return rdmap::WorkKind::send;
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return rdmap::WorkKind::write;
-    case IBV_WR_RDMA_READ: return rdmap::WorkKind::read;
+    case IBV_WR_SEND: return Meaning{WorkKind::send};
+    case IBV_WR_SEND_WITH_IMM: return Meaning{WorkKind::send, true};
+    case IBV_WR_SEND_WITH_INV: return Meaning{WorkKind::send, false, true};
+    case IBV_WR_RDMA_WRITE: return Meaning{WorkKind::write};
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return Meaning{WorkKind::write, true};
+    case IBV_WR_RDMA_READ: return Meaning{WorkKind::read};
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-    case IBV_WR_ATOMIC_CMP_AND_SWP: return rdmap::WorkKind::atomic;
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return Meaning{WorkKind::atomic};
     default: return std::nullopt;
   }
 }
@@ -68,28 +74,28 @@ int WorkQueues::build(std::uint64_t sequence, const ibv_send_wr& request, const 
   const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (request.num_sge < 0) return EINVAL;
   if (static_cast<std::uint32_t>(request.num_sge) > sends_.max_sges() && !inlined) return EINVAL;
-  const auto kind = kind_of(request.opcode);
-  if (!kind) return EOPNOTSUPP;
+  const auto meaning = meaning_of(request.opcode);
+  if (!meaning) return EOPNOTSUPP;
+  const rdmap::WorkKind kind = meaning->kind;
   // `abilities.reads` is false if ORD is 0: then neither RDMA Reads nor atomic operations can be sent.
-  if (rdmap::is_answered(*kind) && (inlined || !abilities.reads)) return EINVAL;
-  const bool has_immediate = request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  if (*kind == rdmap::WorkKind::send && has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
+  if (rdmap::is_answered(kind) && (inlined || !abilities.reads)) return EINVAL;
+  if (kind == rdmap::WorkKind::send && meaning->has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
 
-  rdmap::SendWork& work = fresh(sequence, *kind, request.wr_id, request.send_flags);
-  if (has_immediate) {
+  rdmap::SendWork& work = fresh(sequence, kind, request.wr_id, request.send_flags);
+  if (meaning->has_immediate) {
     work.has_immediate = true;
     work.immediate = immediate_of(request.imm_data);
   }
-  if (request.opcode == IBV_WR_SEND_WITH_INV) {
+  if (meaning->invalidates) {
     work.invalidates = true;
     work.invalidate = static_cast<ddp::Stag>(request.invalidate_rkey);
   }
   const std::uint64_t length = length_of(request);
   if (length > kMaxMessage) return EINVAL;
   work.length = static_cast<std::uint32_t>(length);
-  if (*kind == rdmap::WorkKind::atomic) {
+  if (kind == rdmap::WorkKind::atomic) {
     if (const int error = build_atomic(sequence, request); error != 0) return error;
-  } else if (*kind != rdmap::WorkKind::send) {
+  } else if (kind != rdmap::WorkKind::send) {
     work.remote_stag = static_cast<ddp::Stag>(request.wr.rdma.rkey);
     work.remote_offset = request.wr.rdma.remote_addr;
   }

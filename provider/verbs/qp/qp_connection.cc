@@ -338,7 +338,7 @@ void Qp::reset_connection() {
 }
 
 void Qp::sent_all() {
-  if (follows_infiniband() && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+  if (state() == IBV_QPS_SQD && follows_infiniband() && drained() && std::exchange(tell_when_drained_, false)) {
     report(IBV_EVENT_SQ_DRAINED);
   }
 }
