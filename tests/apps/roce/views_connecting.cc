@@ -501,7 +501,9 @@ void resolves_to_nobody() {
   for (const int patience : {300, 0}) {
     const auto begun = Clock::now();
     good("rdma_resolve_addr", rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience));
-    expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience) == -1 && errno == EINVAL,
+    // Without patience, the first one may be over already.
+    expect(patience == 0 ||
+               (rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience) == -1 && errno == EINVAL),
            "rdma_resolve_addr while another is under way");
     expect(client.next(RDMA_CM_EVENT_ADDR_ERROR).status == -ETIMEDOUT, "the status of ADDR_ERROR");
     const auto taken = Clock::now() - begun;
