@@ -2,12 +2,12 @@
 // Makes a gather list of FPDUs for one sendmsg: the sending half of MPA full operation (RFC 5044 section 4; FPDU format
 // section 4.1, markers section 4.3, CRC section 4.4).
 //
-// A Batch collects whole FPDUs. Headers, trailers and small payload are copied into the batch's own memory, so that
-// many small FPDUs become one iovec. Without CRC and markers, payload of kCopyBelow octets or more is sent from the
-// program's memory without a copy; this memory must remain live and registered until the batch is sent or cleared. With
-// CRC or markers, all payload is copied first, and the CRC is computed over the copy: it covers exactly the octets that
-// are sent, even if the program changes the source meanwhile. A batch belongs to the thread that sends, not to a
-// stream. Not thread-safe; no I/O.
+// A Batch collects whole FPDUs. Headers are built in the batch's own memory, and trailers and small payload are put
+// there, too, so that many small FPDUs become one iovec. Without CRC and markers, payload of kCopyBelow octets or more
+// is sent from the program's memory without a copy; this memory must remain live and registered until the batch is sent
+// or cleared. With CRC or markers, all payload is copied first, and the CRC is computed over the copy: it covers
+// exactly the octets that are sent, even if the program changes the source meanwhile. A batch belongs to the thread
+// that sends, not to a stream. Not thread-safe; no I/O.
 #pragma once
 
 #include <sys/uio.h>
@@ -102,7 +102,8 @@ class Framer {
     if (markers_) position_ = (position_ + octets) % kMarkerSpacing;
   }
 
-  // Where the caller puts the headers of the next FPDU before it calls add(): kHeaderRoom octets.
+  // Where the caller puts the headers of the next FPDU before it calls add(): kHeaderRoom octets. After each add() the
+  // caller asks again, and writes all headers again, since the room moves, and add() may overwrite it.
   static constexpr std::size_t kHeaderRoom = 128;
   static std::byte* header_room(Batch& batch) { return batch.end() + kFpduLengthSize; }
   // Adds one FPDU whose ULPDU is the first `header_size` octets of header_room() followed by `payload`; the caller

@@ -94,11 +94,12 @@ struct SendWork {
   };
 };
 
-// A Send or Write that needs no check before it is sent: it waits for nothing, cannot fail, and carries no immediate.
+// A Send or Write that needs no check before it is sent: it waits for nothing, no check can make it fail (its memory
+// may still be gone when it is sent), and it carries no immediate.
 constexpr bool is_plain(const SendWork& work) {
   return work.kind <= WorkKind::write && work.status == Status::success && !work.fence && !work.has_immediate;
 }
-static_assert(WorkKind::send < WorkKind::write && WorkKind::write < WorkKind::read);
+static_assert(WorkKind{0} == WorkKind::send && WorkKind{1} == WorkKind::write);
 
 // Whether the work uses an MSN of `queue`, DDP's queue number 0 (Sends) or 1 (Read Requests).
 constexpr bool uses_queue(const SendWork& work, Queue queue) {

@@ -173,7 +173,7 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
 }
 
 // Finds the payload of the segment. If the payload is in too many memory segments, the FPDU gets only a part of it.
-inline std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
+std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (at.source == Cursor::Source::response) {
     pieces[0] = segment.response;

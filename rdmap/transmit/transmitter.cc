@@ -134,8 +134,8 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     batch.end[0] = at = rest_end_;
   }
   bool begun = partial_ > 0;  // the next FPDU must be built exactly as before
-  Search search = std::exchange(search_, Search::none);
-  const std::size_t most = search == Search::one_fpdu ? 1 : mpa::Batch::kMaxFpdus;
+  const std::size_t most = std::exchange(one_at_a_time_, false) ? 1 : mpa::Batch::kMaxFpdus;
+  Source gone = std::exchange(gone_, Source::none);
   while (fpdus.fpdus() < most) {
     const Choice choice = begun ? Choice::any : choose(at, &fpdus);
     batch.complete = choice == Choice::nothing;
@@ -164,8 +164,8 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     Segment segment;
     const std::size_t index = fpdus.fpdus();
     batch.begun[index] = {at.source, at.offset};
-    const bool gone = std::exchange(search, Search::none) == Search::found;
-    const auto result = gone ? Added::bad_address : append(at, segment, fpdus);
+    const bool is_gone = std::exchange(gone, Source::none) == at.source;
+    const auto result = is_gone ? Added::bad_address : append(at, segment, fpdus);
     if (result == Added::full) break;
     if (begun && (result == Added::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
     if (result == Added::bad_address) {
@@ -283,7 +283,7 @@ void Transmitter::complete_in_order() {
 }
 
 // Completes the oldest entry with `status`, and removes it from the queue.
-inline void Transmitter::complete_oldest(Status status) {
+void Transmitter::complete_oldest(Status status) {
   const SendWork& work = queue_.at(queue_.head());
   host_.send_complete(work, status);
   tracker_.note_pop(work);
@@ -331,8 +331,9 @@ bool Transmitter::pending() const {
 }
 
 bool Transmitter::source_gone(const OutgoingBatch& batch) {
-  search_ = batch.fpdus.fpdus() > 1 ? Search::one_fpdu : Search::found;
-  if (search_ == Search::one_fpdu) return true;
+  one_at_a_time_ = batch.fpdus.fpdus() > 1;
+  if (one_at_a_time_) return true;
+  gone_ = batch.begun[0].source;
   return partial_ == 0 && rest_.empty();
 }
 

@@ -204,7 +204,7 @@ class Transmitter {
   enum class Choice : std::uint8_t {
     nothing,
     plain_work,  // is_plain(), and no progress report must precede it
-    any,
+    any,         // fill() still has to check work of which nothing has been built
   };
 
   // ---- choose.cc: what is sent next, in the order of RFC 5040 section 5.5 ----
@@ -223,6 +223,7 @@ class Transmitter {
     at.offset = 0;
     return Choice::plain_work;
   }
+  // All that this function and fill() check before they let work be sent, choose() and is_plain() have to exclude.
   bool choose_any(Cursor& at, const mpa::Batch* batch) const;
   // Notes whether work may be sent. To be called when one of these four has changed.
   void note_open() { open_ = !terminate_ && !ended_ && !hold_ && sent_.rtr_sent; }
@@ -305,14 +306,12 @@ class Transmitter {
   std::uint32_t segment_payload_ = 1;  // the payload that an untagged segment has room for
   std::size_t batch_limit_ = 0;        // octets, see mpa::Batch::limit()
 
-  // After source_gone(): the next fill() builds one FPDU only, or it fails the message of the next FPDU, since the
-  // memory of that FPDU is not accessible.
-  enum class Search : std::uint8_t { none, one_fpdu, found };
-  Search search_ = Search::none;
-  bool broken_ = false;      // an FPDU was sent in part and can never be finished
-  std::size_t partial_ = 0;  // octets of the next FPDU that TCP has already accepted
-  mpa::FpduRemainder rest_;  // a copy of the octets that are left of an FPDU that was sent in part
-  Cursor rest_end_;          // the position after rest_
+  bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
+  Source gone_ = Source::none;  // if the next FPDU is of this source, its memory is not accessible
+  bool broken_ = false;         // an FPDU was sent in part and can never be finished
+  std::size_t partial_ = 0;     // octets of the next FPDU that TCP has already accepted
+  mpa::FpduRemainder rest_;     // a copy of the octets that are left of an FPDU that was sent in part
+  Cursor rest_end_;             // the position after rest_
 };
 
 }  // namespace uiw::rdmap

@@ -214,6 +214,21 @@ TEST_CASE_METHOD(Single, "transmitter: what the socket could not read fails at t
     REQUIRE(end.tx.fill(*batch) == Fill::ready);
     CHECK_FALSE(end.tx.source_gone(*batch));
   }
+  SECTION("a request of the peer is answered first") {
+    end.send(1, {memory_segment(data)});
+    auto batch = new_batch();
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(end.tx.source_gone(*batch));
+    REQUIRE(end.reads->inbound.push({rdmap::ReadRequest{}, {}}));
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    CHECK_FALSE(end.tx.terminating());
+    end.tx.sent(*batch, batch->fpdus.fpdu_bytes(0));
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(end.tx.source_gone(*batch));
+    REQUIRE(end.tx.fill(*batch) == Fill::local_error);
+    CHECK(end.tx.failure()->sequence == 0);
+    CHECK_FALSE(end.reads->answers_unsent());
+  }
   SECTION("it is behind another one in the batch") {
     end.send(1, {memory_segment(data)});
     end.send(2, {memory_segment(data)});
