@@ -205,7 +205,7 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   for (;;) {
     if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
     const Octets rest = bytes.subspan(outcome.consumed);
-    if (rest.empty()) return outcome;
+    if (rest.empty() && head_size_ == 0) return outcome;
     if (head_size_ == 0 && rest.size() >= kFpduLengthSize) {
       const std::size_t ulpdu = load_be<std::uint16_t>(rest.data());
       const std::size_t size = fpdu_size(ulpdu);
@@ -239,7 +239,9 @@ Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
   for (;;) {
     if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
     const std::size_t left = bytes.size() - outcome.consumed;
-    if (left == 0) return outcome;
+    // After a pause head_ may have all octets of the input already: then the sink is asked again without further
+    // octets.
+    if (left == 0 && (head_size_ == 0 || !bytes.empty())) return outcome;
     const std::size_t take = std::min(left, ulpdu_size_ > copy.size() ? head_.size() : copy.size());
     if (!guarded_copy_unordered(copy.data(), bytes.data() + outcome.consumed, take)) {
       outcome.result = Result::no_memory;
@@ -248,7 +250,7 @@ Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
     const Outcome part = receive_unchecked(Octets(copy).first(take), sink);
     outcome.consumed += part.consumed;
     outcome.result = part.result;
-    if (part.result != Result::more) return outcome;
+    if (part.result != Result::more || left == 0) return outcome;
   }
 }
 

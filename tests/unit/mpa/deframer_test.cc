@@ -279,6 +279,28 @@ TEST_CASE("deframer: the same piece again after a pause, until it is taken", "[d
   CHECK(sink.ulpdus == expected);
 }
 
+TEST_CASE("deframer: after a pause at the end of the input, the sink is asked again without further octets",
+          "[deframer]") {
+  const bool shared = GENERATE(false, true);
+  const std::size_t size = GENERATE(5, 80, 300);
+  const std::size_t head = 2 + std::min<std::size_t>(size, 80);
+  const Bytes stream = stream_of({test::pattern(size)}, false);
+  Deframer deframer;
+  deframer.start(false, shared ? Deframer::Kind::shared : Deframer::Kind::plain);
+  Collector sink;
+  sink.refuse = 2;
+  REQUIRE(deframer.receive(Octets(stream).first(3), sink).result == Deframer::Result::more);
+  const auto [result, consumed] = deframer.receive(Octets(stream).subspan(3, head - 3), sink);
+  REQUIRE(result == Deframer::Result::paused);
+  REQUIRE(consumed == head - 3);
+  CHECK(deframer.receive({}, sink).result == Deframer::Result::paused);
+  CHECK(deframer.receive({}, sink).result == Deframer::Result::more);
+  CHECK(sink.ulpdus.size() == (size <= 80 ? 1 : 0));
+  CHECK(deframer.receive({}, sink).result == Deframer::Result::more);
+  CHECK(deframer.receive(Octets(stream).subspan(head), sink).result == Deframer::Result::more);
+  CHECK(sink.ulpdus == std::vector<Bytes>{test::pattern(size)});
+}
+
 TEST_CASE("deframer: stop says where the stream ended", "[deframer]") {
   const bool crc = GENERATE(false, true);
   const auto expected = some_ulpdus();
