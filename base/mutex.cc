@@ -2,6 +2,7 @@
 #include "base/mutex.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,11 +32,16 @@ void Mutex::lock_slowly() {
   errno = kept;
 }
 
-// Sleeps until wake_one(), unless the state is no longer `awaited`. A holder in the middle of unlock() may have missed
-// that this thread has set kAwaited. Usually it has then stored the free state before the system call reads the state.
-// If it has not, since it lost its processor between two instructions, nobody wakes this thread, and the sleep ends
-// after kLongestSleep: about as long as such a holder is without its processor.
+// Waits until wake_one(), unless the state is no longer `awaited`. A holder in the middle of unlock() may have missed
+// that this thread has set kAwaited, and does not wake it. So this thread looks for a moment before it sleeps: by then
+// the holder's free state has become visible, unless the holder has lost its processor. In that case the sleep ends
+// after kLongestSleep, which is about as long as such a holder is without its processor.
 void Mutex::sleep(unsigned awaited) {
+  constexpr int kLooks = 16, kYields = 4;
+  for (int look = 0; look < kLooks + kYields; ++look) {
+    if (look >= kLooks) sched_yield();
+    if (state_.load(std::memory_order_relaxed) != awaited) return;
+  }
   // The system call takes two `long`, whatever the size of time_t is.
   constexpr struct { long seconds, nanoseconds; } kLongestSleep{0, 1'000'000};
   syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, awaited, &kLongestSleep, nullptr, 0);
