@@ -43,6 +43,7 @@ void Connection::transmit(ProbePolicy policy) {
   // a system call.) While the session ends, FIN or a reset may be due without room.
   if (full() && phase == Phase::running && session.shared && session.shared->is_switched() && stream.await_room())
     return publish_deferred();
+  // Who has to see this state has seen octets that are sent after this store, or takes the lock.
   session.send_state.store(SendState::sending, std::memory_order_relaxed);
   for (;;) {
     const auto fill = session.transmitter.fill(batch);
