@@ -33,13 +33,13 @@ void Mutex::lock_slowly() {
 }
 
 // Waits until wake_one(), unless the state is no longer `awaited`. A holder in the middle of unlock() may have missed
-// that this thread has set kAwaited, and does not wake it. So this thread looks for a moment before it sleeps: by then
+// that this thread has set kAwaited, and does not wake it. So this thread yields a few times before it sleeps: by then
 // the holder's free state has become visible, unless the holder has lost its processor. In that case the sleep ends
 // after kLongestSleep, which is about as long as such a holder is without its processor.
 void Mutex::sleep(unsigned awaited) {
-  constexpr int kLooks = 16, kYields = 4;
-  for (int look = 0; look < kLooks + kYields; ++look) {
-    if (look >= kLooks) sched_yield();
+  constexpr int kYields = 4;
+  for (int i = 0; i < kYields; ++i) {
+    sched_yield();
     if (state_.load(std::memory_order_relaxed) != awaited) return;
   }
   // The system call takes two `long`, whatever the size of time_t is.
