@@ -26,7 +26,7 @@ namespace {
 // program's memory, too, and begins there at the same offset within a page as the payload itself.
 constexpr std::size_t kReadBehind = mpa::kCrcSize + mpa::kFpduLengthSize + ddp::kUntaggedHeaderSize + 4096;
 constexpr std::size_t kLeastStraight = 16 * 1024;  // a shorter payload is read faster together with what follows it
-constexpr std::size_t kLongLook = 32 * 1024;  // placing so many octets takes microseconds (Activity::note_long_look())
+constexpr std::size_t kLongLook = 32 * 1024;       // see Engine::note_long_look()
 constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read before other queue pairs get a turn
 }  // namespace
 
@@ -219,8 +219,8 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
     }
     any = true;
     const auto size = static_cast<std::size_t>(n);
-    if (size >= kLongLook) engine_.note_long_look();
     const bool goes_on = take(size - rest.size(), rest);
+    if (size >= kLongLook && driver == Driver::poll) engine_.note_long_look();
     if (!goes_on) return true;  // the session is over, and `stream` may be gone
     stream.used();
     if (signals.receive_stalled) return true;

@@ -40,13 +40,6 @@ class Activity {
   void note_poll() {
     if (posting_.load(std::memory_order_relaxed)) posting_.store(false, std::memory_order_relaxed);
   }
-  // A thread that looks for octets has read very many, which takes long. take_long_look() is true once after that.
-  void note_long_look() { long_look_.store(true, std::memory_order_relaxed); }
-  bool take_long_look() {
-    if (!long_look_.load(std::memory_order_relaxed)) return false;
-    long_look_.store(false, std::memory_order_relaxed);
-    return true;
-  }
   // The calling thread has posted. Returns true if the last note_look() was at least kPostingNs ago.
   bool note_post(std::uint64_t now) {
     note(now);
@@ -105,7 +98,6 @@ class Activity {
   std::atomic<unsigned> inside_{0};
   std::atomic<bool> driving_{false};
   std::atomic<bool> posting_{false};
-  std::atomic<bool> long_look_{false};
   Waiters waiters_;
 };
 

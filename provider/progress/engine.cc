@@ -340,11 +340,10 @@ void Engine::look(bool polls) {
     const bool after_work = empty_rounds_ == 0;
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
-    // The clock is not read at each poll: reading it takes as long as a poll of a few queue pairs that finds nothing. A
-    // poll that has found work reads it only if the poll before it has found work, too, or if the work has taken long:
-    // otherwise the clock was read at most kClockStride polls ago, and the program gets its message sooner.
-    const bool took_long = activity_.take_long_look();
-    timed = many || !polls || (in_vain ? empty_rounds_ % kClockStride == 1 : after_work || took_long);
+    // The clock is not read at each poll: reading it takes as long as a poll of a few queue pairs that finds nothing.
+    // If a poll finds work after polls that found nothing, the clock was read at most kClockStride polls ago, or after
+    // long work (note_long_look()), and the program gets its message sooner without another reading.
+    timed = many || !polls || (in_vain ? empty_rounds_ % kClockStride == 1 : after_work);
   }
   if (timed) {
     activity_.note_look(raw_clock(), polls);

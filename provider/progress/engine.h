@@ -97,7 +97,8 @@ class Engine {
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
-  void note_long_look() { activity_.note_long_look(); }
+  // A poll has read so many octets that this has taken microseconds. It still counts as a poll of the present moment.
+  void note_long_look() { activity_.note_look(raw_clock(), false); }
   // Whether there are so many queue pairs that a poll looks at doorbells and epoll instead of at each queue pair.
   bool drives_many() const { return driven_.many(); }
   // What the program does now, for SendScheduler. `watched`: the thread "uiw-progress" is parked (it sleeps on its
