@@ -7,15 +7,8 @@
 
 namespace uiw::rdmap {
 
-std::size_t detail::gather_registered(const ddp::Accessor& memory, SendQueue& queue, std::uint64_t sequence,
-                                      std::uint32_t offset, std::uint32_t& size, MemorySegment* pieces) {
-  const std::span<const Sge> sges = queue.sges(sequence);
-  if (sges.size() == 1) {
-    const ddp::Access source = find(memory, sges[0], offset, size, ddp::kLocalRead);
-    if (source.error != ddp::AccessError::none) return kUnavailable;
-    pieces[0] = {source.memory, size};
-    return 1;
-  }
+std::size_t detail::gather_registered(const ddp::Accessor& memory, std::span<const Sge> sges, std::uint32_t offset,
+                                      std::uint32_t& size, MemorySegment* pieces) {
   std::size_t count = 0;
   std::uint32_t left = size;
   for (const Sge& sge : sges) {

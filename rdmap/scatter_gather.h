@@ -21,8 +21,8 @@ constexpr std::size_t kMaxPieces = 64;
 constexpr std::size_t kUnavailable = ~std::size_t{0};
 
 namespace detail {
-std::size_t gather_registered(const ddp::Accessor& memory, SendQueue& queue, std::uint64_t sequence,
-                              std::uint32_t offset, std::uint32_t& size, MemorySegment* pieces);
+std::size_t gather_registered(const ddp::Accessor& memory, std::span<const Sge> sges, std::uint32_t offset,
+                              std::uint32_t& size, MemorySegment* pieces);
 }
 
 // Finds the memory of `size` octets of the send queue entry `sequence`, from `offset` on. Returns the number of memory
@@ -34,7 +34,7 @@ inline std::size_t gather(const ddp::Accessor& memory, SendQueue& queue, std::ui
     pieces[0] = {queue.inline_room(sequence) + offset, size};
     return 1;
   }
-  return detail::gather_registered(memory, queue, sequence, offset, size, pieces);
+  return detail::gather_registered(memory, queue.sges(sequence), offset, size, pieces);
 }
 
 // A position in a message: the index of a scatter/gather element, and an offset into this element in octets.

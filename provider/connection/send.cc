@@ -43,7 +43,8 @@ void Connection::transmit(ProbePolicy policy) {
   // a system call.) While the session ends, FIN or a reset may be due without room.
   if (full() && phase == Phase::running && session.shared && session.shared->is_switched() && stream.await_room())
     return publish_deferred();
-  // Who has to see this state has seen octets that are sent after this store, or takes the lock.
+  // Relaxed: wait_for_sends() has to see this state if a message has arrived that answers octets of this call. It does,
+  // since the octets become visible after this store. Any other thread that misses the state takes the sender's lock.
   session.send_state.store(SendState::sending, std::memory_order_relaxed);
   for (;;) {
     const auto fill = session.transmitter.fill(batch);

@@ -25,7 +25,6 @@ void Transmitter::start(const ConnectionRules& rules, SharedReads& reads) {
   sent_.sequence = sent_.placement.requested_before = first;
   // The peer sends progress reports if this end requests them (remote rule), or always on a manual connection.
   tracker_.start(rules.remote(), rules.remote() || rules.reports() == Reports::always);
-  note_open();
   peer_known(rules.peer, false);
 }
 
@@ -105,13 +104,11 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
     // If there is a Terminate already, its error was in a later message of the peer. The first error is reported (RFC
     // 5040 section 7.1, rule 4), so this Terminate replaces it.
     terminate_ = memory_gone(reads_->inbound.at(at.response), msn, at.offset, refused);
-    note_open();
     return Fill::ready;
   }
   if (rules_->terminates_local_errors()) terminate(terminate_for(kLocalCatastrophic));
   failure_ = {at.sequence, status};
   ended_ = true;
-  note_open();
   return Fill::local_error;
 }
 
@@ -119,7 +116,6 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
 // nothing valid can follow on this stream.
 Transmitter::Fill Transmitter::break_off(const Cursor& at) {
   broken_ = ended_ = true;
-  note_open();
   if (at.source == Source::work && !failure_) failure_ = {at.sequence, Status::local_protection};
   return Fill::broken;
 }
@@ -274,7 +270,6 @@ void Transmitter::commit(const Cursor& to, std::uint64_t position) {
     if (done_when_sent || is_local(work.kind)) work.done = true;
   }
   sent_ = to;
-  if (!open_) note_open();
   while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
 }
 
@@ -348,14 +343,12 @@ void Transmitter::release_unsignaled() {
 void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
   if (terminate_) return;
   terminate_ = terminate;
-  note_open();
   if (answer_first && reads_ != nullptr) answer_until_ = reads_->inbound.pushed();
 }
 
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
   ended_ = true;
-  note_open();
   if (tracker_.remote() && !(culprit && *culprit < sent_.sequence)) release_unsignaled();
   bool in_error = false;  // completions come in order, and none succeeds after a failure
   while (!queue_.empty()) {

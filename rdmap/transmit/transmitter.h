@@ -74,10 +74,7 @@ class Transmitter {
 
   void start(const ConnectionRules& rules, SharedReads& reads);
   Completion completion() const { return tracker_.remote() ? Completion::remote : Completion::local; }
-  void release_hold() {
-    hold_ = false;
-    note_open();
-  }
+  void release_hold() { hold_ = false; }
   // It is now known whether the peer is uiw. A peer that is silent counts as `other` at first; if it turns out to be
   // uiw, this is called again. Called with both locks held. `answer`: if the peer is uiw, the next message tells it
   // that this end is uiw.
@@ -212,21 +209,20 @@ class Transmitter {
   // the position where the next FPDU is built. choose() chooses the next message, and leaves a message that has begun
   // as it is. choose_any() returns false if nothing may be sent now. `batch` has the FPDUs before `at`; the room that
   // is left in it decides where probes go.
-  Choice choose(Cursor& at, const mpa::Batch* batch = nullptr) const {
-    // Most of the time nothing but posted work can be sent, and the next work request, if there is one, is_plain().
-    const bool only_work = open_ && at.source == Source::none && at.response == reads_->inbound.pushed() &&
-                           at.reports == reports_.end() && !reports_progress_ && !tracker_.may_probe(at);
-    if (!only_work) return choose_any(at, batch) ? Choice::any : Choice::nothing;
-    if (at.sequence >= work_end()) return Choice::nothing;
-    if (!is_plain(queue_.at(at.sequence))) return choose_any(at, batch) ? Choice::any : Choice::nothing;
+  [[gnu::always_inline]] Choice choose(Cursor& at, const mpa::Batch* batch = nullptr) const {
+    // Most of the time nothing but posted work can be sent, and the next work request, if there is one, is_plain(). So
+    // this look is inlined: fill() takes it for each message, and once more after the last one.
+    const bool only_work = !terminate_ && !ended_ && !hold_ && at.rtr_sent && at.source == Source::none &&
+                           at.response == reads_->inbound.pushed() && at.reports == reports_.end() &&
+                           !reports_progress_ && !tracker_.may_probe(at);
+    if (only_work && at.sequence >= work_end()) return Choice::nothing;
+    if (!only_work || !is_plain(queue_.at(at.sequence))) return choose_any(at, batch) ? Choice::any : Choice::nothing;
     at.source = Source::work;
     at.offset = 0;
     return Choice::plain_work;
   }
   // All that this function and fill() check before they let work be sent, choose() and is_plain() have to exclude.
   bool choose_any(Cursor& at, const mpa::Batch* batch) const;
-  // Notes whether work may be sent. To be called when one of these four has changed.
-  void note_open() { open_ = !terminate_ && !ended_ && !hold_ && sent_.rtr_sent; }
   // Whether the work fails locally, before anything of it is sent.
   bool fails(const SendWork& work) const;
   // Whether a progress report must precede the work at the cursor: the work uses a receive of the peer, and work of the
@@ -295,7 +291,6 @@ class Transmitter {
   bool reports_progress_ = false;                // progress reports are sent before messages, see enable_reports()
   bool hold_ = false;                            // nothing is sent before the peer's first FPDU
   bool ended_ = false;                           // no more work is sent
-  bool open_ = false;                            // see note_open()
   std::uint64_t hold_from_ = ~std::uint64_t{0};  // entries from this one on are not sent
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;  // inbound requests below this number are answered before the Terminate
