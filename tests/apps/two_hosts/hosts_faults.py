@@ -78,8 +78,9 @@ def interrupted(bench, taken, given_back):
         return os.path.getsize(client.stdout_path)
 
     def resends():
-        """Whether TCP sends something again, of which no acknowledgement comes: timer:(on,TIME,HOW OFTEN)."""
-        return any(re.search(r"timer:[(]on,[^,]*,[1-9]", bench.command(host.wrap(["ss", "-Htno"])).stdout)
+        """Whether TCP has tried again what it could not send, or what was not acknowledged: timer:(WHICH,TIME,HOW OFTEN).
+        Where all that was sent is acknowledged and the next segment finds no route, the timer is `persist`, else `on`."""
+        return any(re.search(r"timer:[(](on|persist),[^,]*,[1-9]", bench.command(host.wrap(["ss", "-Htno"])).stdout)
                    for host in ends.values())
 
     harness.wait_until(lambda: said() > 0, 20, "pings")
