@@ -12,7 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "provider/check/checker.h"
 #include "provider/plugin/abi/rdmav_abi.h"
 #include "provider/plugin/exceptions.h"
 #include "provider/verbs/context.h"
@@ -37,13 +39,17 @@ struct Context {
   verbs_context* verbs;
   std::shared_ptr<rnic::Context> rnic;  // constructed and destroyed explicitly, since libibverbs allocates the struct
 };
+// An object of the program. Where programs are checked, its memory is kept for a while after its destruction.
+struct Handle {
+  static void operator delete(void* memory) { rnic::check::bury(memory); }
+};
 struct Td {
   ibv_td base;
   std::atomic<int> users{0};
 };
 // A protection domain (of this context, or imported from another one) or a parent domain. In a parent domain `rnic` is
 // that of its protection domain, so that a parent domain can be used like a protection domain.
-struct Pd {
+struct Pd : Handle {
   ibv_pd base;
   rnic::Pd& rnic;
   std::shared_ptr<rnic::Pd> own;  // null in a parent domain
@@ -61,7 +67,7 @@ struct Pd {
     if (users.fetch_sub(1) == 1 && imported) delete this;
   }
 };
-struct Cq {
+struct Cq : Handle {
   union {
     ibv_cq_ex ex;
     ibv_cq base;
@@ -73,12 +79,15 @@ struct Cq {
   ibv_wc current;
   rnic::Cq::Stamp stamp;
 };
-struct Qp {
+struct Qp : Handle {
   verbs_qp base;
   std::unique_ptr<rnic::QueuePair> rnic;
   // A request that an ibv_wr_*() call has begun and whose data has not been set yet.
   ibv_send_wr pending;
   bool has_pending;
+  // Of a process that is checked: where the batch that is open was begun, and the numbers of its requests.
+  rnic::check::Place batch_caller{};
+  std::vector<std::uint64_t> batch{};
 };
 
 inline Context* context_of(ibv_context* context) {
@@ -98,6 +107,15 @@ template <typename Object>
 void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
   if (expected == 0) return;
   pthread_mutex_lock(&object->mutex);
+  if (auto* const checker = rnic::check::Checker::active(); checker != nullptr && completed < expected) {
+    constexpr time_t kPatience = 1;
+    timespec until{};
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += kPatience;
+    int error = 0;
+    while (completed < expected && error == 0) error = pthread_cond_timedwait(&object->cond, &object->mutex, &until);
+    if (completed < expected) checker->waits_for_acknowledgements(object, expected - completed);
+  }
   while (completed < expected) pthread_cond_wait(&object->cond, &object->mutex);
   pthread_mutex_unlock(&object->mutex);
 }

@@ -8,6 +8,7 @@
 
 #include "provider/plugin/abi/ops_table.h"
 #include "provider/plugin/abi/release.h"
+#include "provider/plugin/checked.h"
 #include "provider/plugin/objects.h"
 #include "provider/plugin/ops/ah.h"
 #include "provider/plugin/ops/cq.h"
@@ -67,7 +68,11 @@ Context* open_context(ibv_device* device, int cmd_fd) {
   }
   static const OpsTable table = make_ops_table(kOps, kOpCount);
   verbs_set_ops(context->verbs, table.operations);
-  if (rnic::calls_may_fail()) {
+  if (rnic::check::Checker::begin() != nullptr) {
+    static const OpsTable checked = make_ops_table(kCheckedOps, kCheckedOpCount);
+    verbs_set_ops(context->verbs, checked.operations);
+    rnic::check::Checker::active()->created(rnic::check::Kind::context, &context->base, &context->base);
+  } else if (rnic::calls_may_fail()) {
     static const OpsTable faulty = make_ops_table(kFaultyOps, kFaultyOpCount);
     verbs_set_ops(context->verbs, faulty.operations);
   }
@@ -82,6 +87,10 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
 }
 
 void close_context(Context* context, int error) {
+  if (auto* const checker = rnic::check::Checker::active()) {
+    checker->closes(&context->base);
+    checker->end_destroy(&context->base, true);
+  }
   context->rnic->close();
   std::destroy_at(&context->rnic);  // objects that the program has not destroyed still own the rnic::Context
   discard(context, error);

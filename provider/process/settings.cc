@@ -166,6 +166,24 @@ bool apply_capture(const std::string& value, Settings& settings) {
   return make_absolute(settings.capture);
 }
 
+bool apply_check(const std::string& value, Settings& settings) {
+  return choose(value, {{"off", false}, {"on", true}}, settings.check);
+}
+
+bool apply_check_exit(const std::string& value, Settings& settings) {
+  return number(value, 0, 255, settings.check_exit);
+}
+
+bool apply_check_report(const std::string& value, Settings& settings) {
+  settings.check_report = value;
+  return make_absolute(settings.check_report);
+}
+
+bool apply_check_suppress(const std::string& value, Settings& settings) {
+  settings.check_suppress = value;
+  return make_absolute(settings.check_suppress);
+}
+
 bool apply_fault(const std::string& value, Settings& settings) { return parse_faults(value, settings.faults).empty(); }
 
 std::string why_no_fault(const std::string& value) {
@@ -247,6 +265,17 @@ constexpr std::array kSettings = {
              "what the program meets, to test it: send=REM_ACCESS_ERR@100, disconnect@USR1, reg_mr=ENOMEM@random:10"},
             apply_fault,
             why_no_fault},
+    Setting{{"UIW_CHECK", "--check", "off|on", "off",
+             "what the program does wrong with verbs is reported on standard error, as uiw(1) has it"},
+            apply_check},
+    Setting{{"UIW_CHECK_EXIT", "--check-exit", "0..255", "0",
+             "exit status of a checked program in which a fault was found; 0 leaves it that of the program"},
+            apply_check_exit},
+    Setting{{"UIW_CHECK_REPORT", "--check-report", "FILE", "",
+             "what the check has found is appended to this file when the program ends, a JSON object for each fault"},
+            apply_check_report},
+    Setting{{"UIW_CHECK_SUPPRESS", "--check-suppress", "FILE", "", "faults that are known, and not to be reported"},
+            apply_check_suppress},
     Setting{{kMessages, "--messages", "on|off", "",
              "a line on standard error, once, where something could not be had; on under uiw run, else off"},
             apply_messages},

@@ -60,9 +60,13 @@ struct Settings {
   std::string log;          // UIW_LOG: an absolute path, kLogToStandardError, or empty: nothing is logged
   // UIW_LOG_LEVEL; LogLevel::none if `log` is empty
   LogLevel log_level = LogLevel::none;
-  FaultPlan faults;       // UIW_FAULT: injected faults
-  std::string capture;    // UIW_CAPTURE: an absolute path, or empty: nothing is captured
-  bool messages = false;  // UIW_MESSAGES: messages about what was not available (process/notice.h)
+  FaultPlan faults;            // UIW_FAULT: injected faults
+  bool check = false;          // UIW_CHECK: misuse of verbs is reported (provider/check/)
+  unsigned check_exit = 0;     // UIW_CHECK_EXIT: the exit status of a process with faults; 0: that of the program
+  std::string check_report;    // UIW_CHECK_REPORT: an absolute path, or empty
+  std::string check_suppress;  // UIW_CHECK_SUPPRESS: an absolute path, or empty
+  std::string capture;         // UIW_CAPTURE: an absolute path, or empty: nothing is captured
+  bool messages = false;       // UIW_MESSAGES: messages about what was not available (process/notice.h)
 };
 
 inline constexpr char kLogToStandardError[] = "-";

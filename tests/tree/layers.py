@@ -20,6 +20,7 @@ THREAD_HEADERS = {"thread", "pthread.h", "threads.h", "future", "condition_varia
 # without a row belongs to the room around it. docs/architecture.md has the picture.
 ROOMS = {
     "provider/process": ("", "what every room needs: settings, the log, devices, what a fork leaves, the event loop of its thread"),
+    "provider/check": ("process", "what a program does wrong; whether to look is a setting, and it knows verbs by their header"),
     "provider/memory": ("process", "how much may be registered; what is registered stands in the list of objects"),
     "provider/progress": ("process", "doorbells and the counters of ports; it knows queue pairs as Driven"),
     "provider/connection": ("process progress", "the engine drives its socket, and says when something is sent"),
@@ -31,7 +32,7 @@ ROOMS = {
                           "a datagram's ports are those of queue pair numbers; the engine drives its sockets"),
     "provider/verbs": ("process memory progress connection connect inventory connect/manual datagram",
                        "queue pairs and contexts put all of them together, and so does a fork"),
-    "provider/plugin": ("process memory progress verbs", "turns the calls of libibverbs into those of verbs"),
+    "provider/plugin": ("process check memory progress verbs", "turns the calls of libibverbs into those of verbs"),
     "kernel-abi/interposer": ("", "an object of its own, with libc alone; entry.h is what it shares with libuiw.so.1"),
     "kernel-abi/caller": ("", "what every command needs: the caller's memory and cancellation"),
     "kernel-abi/sysfs": ("interposer", "files about devices, which the interposer finds by their path and number"),

@@ -43,6 +43,10 @@ _uiw() {
       [--log-level]='error info'
       [--capture]=FILE
       [--fault]=TEXT
+      [--check]=''
+      [--check-exit]=TEXT
+      [--check-report]=FILE
+      [--check-suppress]=FILE
       [--messages]='on off') ;;
     devices) options+=([--json]='' [--sysfs]='') ;;
     doctor) options+=([--json]='') ;;

@@ -77,6 +77,10 @@ complete -c uiw -n '__uiw_at run' -l log -rF -d 'file for a line on each event, 
 complete -c uiw -n '__uiw_at run' -l log-level -xa 'error info' -d 'failures alone, or each call, connection and refusal too (default info)'
 complete -c uiw -n '__uiw_at run' -l capture -rF -d 'file for what connections carry, in the form of Wireshark'
 complete -c uiw -n '__uiw_at run' -l fault -x -d 'what the program meets, to test it; uiw(7) has the rules'
+complete -c uiw -n '__uiw_at run' -l check -d 'report what the program does wrong with verbs (default off)'
+complete -c uiw -n '__uiw_at run' -l check-exit -x -d 'exit status of a checked program with a fault (default 0, that of the program)'
+complete -c uiw -n '__uiw_at run' -l check-report -rF -d 'file for what the check has found, as JSON'
+complete -c uiw -n '__uiw_at run' -l check-suppress -rF -d 'file of faults that are known'
 complete -c uiw -n '__uiw_at run' -l messages -xa 'on off' -d 'a line on standard error where something could not be had (default on)'
 complete -c uiw -n '__uiw_words run' -a '(__uiw_program)'
 

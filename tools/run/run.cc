@@ -12,8 +12,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "provider/capture/capture_file.h"
+#include "provider/check/reports.h"
 #include "provider/process/settings.h"
 #include "tools/files.h"
 #include "tools/installation.h"
@@ -25,12 +27,14 @@ namespace {
 // Exit statuses, as env(1) and timeout(1) have them: uiw itself failed; PROGRAM was found but cannot be executed;
 // PROGRAM was not found.
 constexpr int kOwnFailure = 125;
+constexpr int kCannotCheck = 2;
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
 
 // The options of the command line.
 struct RunOptions {
   std::map<std::string, std::string> settings;  // variable -> value of the given options
+  std::string check;                            // of --check; empty if it is not given
   std::vector<std::string> shown;               // makes --help show PROGRAM ARGS; stays empty
 };
 
@@ -61,6 +65,24 @@ int log_error() {
   return 0;
 }
 
+// The setting that `uiw run` takes as an option whose value may be left out.
+constexpr std::string_view kCheckOption = "--check";
+
+// Why programs cannot be checked with these settings; empty if they can.
+std::string check_problem() {
+  const provider::Settings& values = provider::settings().values;
+  std::vector<provider::check::Suppression> suppressions;
+  if (!values.check_suppress.empty()) {
+    std::string problem = provider::check::read_suppressions(values.check_suppress, suppressions);
+    if (!problem.empty()) return problem;
+  }
+  if (values.check_report.empty()) return {};
+  const int fd = open(values.check_report.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
+  if (fd < 0) return "the report " + values.check_report + " cannot be written: " + std::strerror(errno);
+  close(fd);
+  return {};
+}
+
 // Executes the program, by the shell if it is a script without an interpreter line, as execvp does.
 int execute(const std::string& path, const std::vector<std::string>& program) {
   std::vector<char*> argv;
@@ -83,6 +105,8 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
     std::fputs("uiw run: no program given; write `uiw run PROGRAM ARGS`\n", stderr);
     return kOwnFailure;
   }
+  // CLI11 has "true" for a flag without a value.
+  if (!options.check.empty()) setenv("UIW_CHECK", options.check == "true" ? "on" : options.check.c_str(), 1);
   for (const auto& [variable, value] : options.settings) setenv(variable.c_str(), value.c_str(), 1);
   setenv(provider::kMessages, "on", 0);
   // Checks the settings, also those from the environment: with a wrong setting the program would only see that there is
@@ -103,6 +127,11 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
       return kOwnFailure;
     }
   }
+  const bool checks = provider::settings().values.check;
+  if (const std::string problem = checks ? check_problem() : ""; !problem.empty()) {
+    std::fprintf(stderr, "uiw run: %s\n", problem.c_str());
+    return kCannotCheck;
+  }
   if (const std::optional<Problem> problem = preload_problem()) {
     std::fprintf(stderr, "uiw run: %s; %s\n", problem->text.c_str(), problem->advice.c_str());
     return kOwnFailure;
@@ -122,6 +151,10 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   if (reached.reach == Reach::other_machine) {
     std::fprintf(stderr, "uiw run: %s\n", advice_for(reached).c_str());
     return kNotExecutable;
+  }
+  if (checks && reached.reach != Reach::reachable) {
+    std::fprintf(stderr, "uiw run: the program cannot be checked: %s\n", advice_for(reached).c_str());
+    return kCannotCheck;
   }
   warn_of(reached);
   setenv("LD_PRELOAD", preload_value(preload_library(), getenv("LD_PRELOAD")).c_str(), 1);
@@ -150,7 +183,7 @@ RunSplit split_run_arguments(const std::vector<std::string>& arguments) {
     if (argument.size() < 2 || argument[0] != '-') break;
     ++split.options;
     for (const provider::SettingInfo& setting : provider::setting_table())
-      if (argument == setting.option && split.options < arguments.size()) ++split.options;
+      if (argument == setting.option && argument != kCheckOption && split.options < arguments.size()) ++split.options;
   }
   return split;
 }
@@ -163,6 +196,10 @@ Action add_run(CLI::App& command, const std::vector<std::string>& program) {
     std::string help = std::string(setting.help) + " (" + variable;
     if (type != setting.values) help += std::string("; ") + setting.values;
     if (*setting.initial != '\0') help += std::string("; default ") + setting.initial;
+    if (setting.option == kCheckOption) {
+      command.add_flag(setting.option, options->check, help + ")");
+      continue;
+    }
     command
         .add_option_function<std::string>(
             setting.option, [options, variable](const std::string& value) { options->settings[variable] = value; },

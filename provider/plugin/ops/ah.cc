@@ -10,7 +10,7 @@ namespace uiw::plugin {
 
 namespace {
 
-struct Ah {
+struct Ah : Handle {
   rnic::AddressHandle handle;  // first, since a pointer to the program's ibv_ah is cast to Ah*
   rnic::Share share;
 };
@@ -53,7 +53,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
       errno = error;
       return nullptr;
     }
-    auto* ah = new Ah{{{pd->context, pd, 0}, route}, std::move(share)};
+    auto* ah = new Ah{{}, {{pd->context, pd, 0}, route}, std::move(share)};
     of(pd)->use();
     return &ah->handle.base;
   });

@@ -16,21 +16,6 @@ void show(Cq* cq) {
   cq->ex.status = cq->current.status;
 }
 
-int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes) {
-  if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
-  Cq* cq = of(handle);
-  if (!cq->rnic->begin_poll(cq->current, cq->stamp)) return ENOENT;
-  show(cq);
-  return 0;
-}
-
-int next_poll(ibv_cq_ex* handle) {
-  Cq* cq = of(handle);
-  if (!cq->rnic->next_poll(cq->current, cq->stamp)) return ENOENT;
-  show(cq);
-  return 0;
-}
-
 void end_poll(ibv_cq_ex* cq) { of(cq)->rnic->end_poll(); }
 
 ibv_wc_opcode read_opcode(ibv_cq_ex* cq) { return of(cq)->current.opcode; }
@@ -95,6 +80,21 @@ Cq* make_cq(ibv_context* context, int entries, ibv_comp_channel* channel, const 
 }
 
 }  // namespace
+
+int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes) {
+  if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
+  Cq* cq = of(handle);
+  if (!cq->rnic->begin_poll(cq->current, cq->stamp)) return ENOENT;
+  show(cq);
+  return 0;
+}
+
+int next_poll(ibv_cq_ex* handle) {
+  Cq* cq = of(handle);
+  if (!cq->rnic->next_poll(cq->current, cq->stamp)) return ENOENT;
+  show(cq);
+  return 0;
+}
 
 ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel, int vector) {
   if (vector != 0) {

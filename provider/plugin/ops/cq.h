@@ -13,5 +13,7 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes);
 int destroy_cq(ibv_cq* cq);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* completions);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
+int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes);
+int next_poll(ibv_cq_ex* handle);
 
 }  // namespace uiw::plugin

@@ -22,7 +22,7 @@ struct Dmah {
   uiw_dmah base;
   std::atomic<unsigned> users{0};  // regions that were registered with this handle
 };
-struct Mr {
+struct Mr : Handle {
   verbs_mr base;
   std::shared_ptr<rnic::Mr> rnic;
   Dmah* dmah = nullptr;
@@ -31,7 +31,7 @@ struct Mr {
     if (dmah != nullptr) dmah->users.fetch_sub(1);
   }
 };
-struct Mw {
+struct Mw : Handle {
   ibv_mw base;
   std::unique_ptr<rnic::Mw> rnic;
 };

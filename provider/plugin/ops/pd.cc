@@ -12,7 +12,7 @@ ibv_pd* alloc_pd(ibv_context* context) {
     if (!share) return nullptr;
     auto own = rnic::Pd::create(context_of(context)->rnic);
     rnic::Pd& domain = *own;
-    return &(new Pd{{context, domain.listed_number()}, domain, std::move(own), std::move(share)})->base;
+    return &(new Pd{{}, {context, domain.listed_number()}, domain, std::move(own), std::move(share)})->base;
   });
 }
 
@@ -40,7 +40,7 @@ ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) {
       return nullptr;
     }
     rnic::Pd& domain = *found;
-    auto* imported = new Pd{{context, handle}, domain, std::move(found)};
+    auto* imported = new Pd{{}, {context, handle}, domain, std::move(found)};
     imported->imported = true;
     imported->use();
     return &imported->base;
@@ -82,7 +82,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
     return nullptr;
   }
   return without_exceptions([&]() -> ibv_pd* {
-    auto* parent = new Pd{{context, 0}, of(attributes->pd)->rnic, nullptr};
+    auto* parent = new Pd{{}, {context, 0}, of(attributes->pd)->rnic, nullptr};
     parent->rnic.add_user();
     parent->functions = *attributes;
     if ((attributes->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) == 0) parent->functions.pd_context = nullptr;

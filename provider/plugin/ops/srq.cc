@@ -11,7 +11,7 @@ namespace {
 
 using plugin::of;
 
-struct Srq {
+struct Srq : Handle {
   ibv_srq base;
   std::unique_ptr<rnic::Srq> rnic;
   rnic::Share share;

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: MIT
+#include "provider/check/checker.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+#include <new>
+#include <utility>
+
+#include "base/guarded_copy.h"
+#include "mpa/crc32c.h"
+#include "provider/process/limits.h"
+#include "provider/process/settings.h"
+
+namespace uiw::provider::check {
+
+namespace {
+
+constexpr std::size_t kMostGone = 4096;  // regions that were deregistered, of which the places are known
+constexpr std::size_t kMostBuried = 4096;
+
+__attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
+  char line[400];
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  return line;
+}
+
+// The checksum of memory that may not be accessible any more: then nothing.
+std::optional<std::uint32_t> checksum_of(const Span& span) {
+  std::array<std::byte, 4096> copy;
+  mpa::Crc32c crc;
+  for (std::uint32_t at = 0; at < span.length; at += copy.size()) {
+    const std::size_t size = std::min<std::size_t>(copy.size(), span.length - at);
+    if (!guarded_copy_unordered(copy.data(), reinterpret_cast<const void*>(span.address + at), size)) return {};
+    crc.add(copy.data(), size);
+  }
+  return crc.value();
+}
+
+std::string octets_of(const Span& span) { return text("%u octets at 0x%" PRIxPTR, span.length, span.address); }
+
+// "a queue pair (0x000102)"
+std::string name_of(const Object& object) {
+  const std::string name = std::string("a ") + name_of(object.kind);
+  return object.number != 0 ? name + text(" (0x%06x)", object.number) : name;
+}
+
+struct Opcode {
+  const char* what;
+  Role role;
+};
+
+Opcode meaning_of(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV: return {"Send", Role::source};
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return {"Write", Role::source};
+    case IBV_WR_RDMA_READ: return {"Read", Role::sink};
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return {"atomic", Role::sink};
+    default: return {"request", Role::neither};
+  }
+}
+
+struct Buried {
+  TableMutex mutex;
+  std::deque<void*> memory;
+};
+Buried& buried() {
+  static Immortal<Buried> instance;
+  return *instance;
+}
+
+// Runs after the program's own handlers and destructors.
+__attribute__((destructor)) void end_of_process() {
+  Checker* const checker = Checker::active();
+  const int status = checker != nullptr ? checker->finish() : 0;
+  if (status == 0) return;
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+}  // namespace
+
+std::atomic<Checker*> Checker::active_{nullptr};
+
+Checker* Checker::begin() {
+  if (!settings().values.check) return nullptr;
+  static Checker* const made = [] {
+    static Immortal<Checker> instance;
+    active_.store(&*instance, std::memory_order_release);
+    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    return &*instance;
+  }();
+  return made;
+}
+
+Checker::Checker() { install_copy_guard(); }
+
+void Checker::before_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
+  Checker& self = *active();
+  self.mutex_.lock();
+  self.reports_.mutex().lock();
+  buried().mutex.lock();
+}
+
+void Checker::after_fork_in_parent() UIW_NO_THREAD_SAFETY_ANALYSIS {
+  Checker& self = *active();
+  buried().mutex.unlock();
+  self.reports_.mutex().unlock();
+  self.mutex_.unlock();
+}
+
+void Checker::after_fork_in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
+  Checker& self = *active();
+  after_fork_in_parent();
+  self.reports_.forget();
+}
+
+// ---- Objects ---------------------------------------------------------------------------------------------------
+
+Object& Checker::add_object(Kind kind, const void* handle, const void* context, std::uint32_t number) {
+  Object object;
+  object.kind = kind;
+  object.context = context;
+  object.number = number;
+  object.created = Place::here();
+  object.generation = fork_generation();
+  return objects_.add(handle, object);
+}
+
+void Checker::created(Kind kind, const void* handle, const void* context, std::uint32_t number) {
+  const LockGuard lock(mutex_);
+  add_object(kind, handle, context, number);
+}
+
+void Checker::created(const ibv_cq& cq, bool ignores_overrun) {
+  const LockGuard lock(mutex_);
+  if (const Object* const known = objects_.find(&cq); known == nullptr || !known->live) {
+    add_object(Kind::completion_queue, &cq, cq.context, 0);
+    work_.completion_queues[&cq] = {};
+  }
+  CompletionQueue& queue = work_.completion_queues[&cq];
+  queue.places = static_cast<std::size_t>(cq.cqe);
+  queue.may_overrun = ignores_overrun;
+}
+
+void Checker::created(const ibv_qp& qp, const ibv_qp_init_attr& attributes) {
+  const LockGuard lock(mutex_);
+  add_object(Kind::queue_pair, &qp, qp.context, qp.qp_num);
+  work_.drop(&qp);
+  Queue& queue = work_.queues[&qp] = {};
+  queue.number = qp.qp_num;
+  queue.signals_all = attributes.sq_sig_all != 0;
+  queue.depth = attributes.cap.max_send_wr;
+  queue.send_cq = qp.send_cq;
+  queue.receive_cq = qp.recv_cq;
+}
+
+void Checker::created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova) {
+  const LockGuard lock(mutex_);
+  const Object& object = add_object(Kind::region, &region, region.context, region.lkey);
+  regions_[region.lkey] = {&region, reinterpret_cast<std::uintptr_t>(address), length, iova, object.created, {}, true};
+}
+
+bool Checker::enter(const void* handle, const char* function, const void* caller) {
+  const LockGuard lock(mutex_);
+  Object* const object = objects_.find(handle);
+  if (object == nullptr) return true;
+  if (object->live) ++object->calls;
+  if (object->live && object->generation == fork_generation()) return true;
+  const Reports::At at{caller != nullptr ? Place::of_call(caller) : Place::here(), "used"};
+  if (!object->live) {
+    reports_.add(FaultKind::use_after_destroy, at, {object->destroyed, "destroyed"},
+                 [&] { return text("%s uses %s that was destroyed", function, name_of(*object).c_str()); });
+  } else {
+    reports_.add(FaultKind::child_of_fork, at, {object->created, "created"}, [&] {
+      return text("%s in the child of a fork uses %s of its parent", function, name_of(*object).c_str());
+    });
+  }
+  return object->live;
+}
+
+void Checker::leave(const void* handle) {
+  const LockGuard lock(mutex_);
+  if (Object* const object = objects_.find(handle); object != nullptr && object->calls != 0) --object->calls;
+}
+
+bool Checker::begin_destroy(const void* handle, const char* function) {
+  if (!enter(handle, function, nullptr)) return false;
+  const LockGuard lock(mutex_);
+  Object* const object = objects_.find(handle);
+  if (object == nullptr || --object->calls == 0) return true;
+  reports_.add(FaultKind::destroyed_in_use, {Place::here(), "destroyed"}, {object->created, "created"}, [&] {
+    return text("%s destroys %s while another thread is inside a call that uses it", function,
+                name_of(*object).c_str());
+  });
+  return true;
+}
+
+void Checker::end_destroy(const void* handle, bool destroyed) {
+  if (!destroyed) return;
+  const Place place = Place::here();
+  const LockGuard lock(mutex_);
+  Object* const object = objects_.find(handle);
+  if (object == nullptr) return;
+  objects_.destroyed(handle, place);
+  if (object->kind == Kind::queue_pair || object->kind == Kind::shared_receives) {
+    work_.drop(handle);
+    work_.queues.erase(handle);
+  }
+  if (object->kind == Kind::completion_queue) work_.completion_queues.erase(static_cast<const ibv_cq*>(handle));
+  if (object->kind != Kind::region) return;
+  const auto region = regions_.find(object->number);
+  if (region == regions_.end() || region->second.handle != handle) return;
+  region->second.live = false;
+  region->second.destroyed = place;
+  gone_.push_back(object->number);
+  if (gone_.size() <= kMostGone) return;
+  if (const auto oldest = regions_.find(gone_.front()); oldest != regions_.end() && !oldest->second.live)
+    regions_.erase(oldest);
+  gone_.pop_front();
+}
+
+const ibv_qp* Checker::user_of(const ibv_mr& region) {
+  const LockGuard lock(mutex_);
+  return work_.queue_pair_with(region.lkey);
+}
+
+void Checker::report_use(const ibv_mr& region, const ibv_qp& qp) {
+  const LockGuard lock(mutex_);
+  const Work* const work = work_.user_of(region.lkey, &qp);
+  if (work == nullptr) return;
+  reports_.add(FaultKind::region_in_use, {Place::here(), "deregistered"}, {work->caller, "posted"}, [&] {
+    return text("the region with lkey 0x%08x is deregistered while ", region.lkey) + text_of(*work) + " uses it";
+  });
+}
+
+void Checker::waits_for_acknowledgements(const void* handle, unsigned missing) {
+  const LockGuard lock(mutex_);
+  const Object* const object = objects_.find(handle);
+  if (object == nullptr) return;
+  reports_.add(FaultKind::event_not_acknowledged, {Place::here(), "waits"}, {object->created, "created"}, [&] {
+    return text(
+        "a call that destroys %s waits, since the program has taken %u of its events and has not acknowledged "
+        "them",
+        name_of(*object).c_str(), missing);
+  });
+}
+
+void Checker::report_leaks(const ibv_context* context) {
+  const LockGuard lock(mutex_);
+  objects_.for_live([&](const void* handle, Object& object) {
+    if (object.generation != fork_generation() || (context != nullptr && object.context != context)) return;
+    if (handle == context || std::exchange(object.leaked, true)) return;
+    // librdmacm keeps the devices that it has opened, and their domains, until the process ends.
+    const bool shared = object.kind == Kind::context || object.kind == Kind::domain;
+    if (shared && is_made_by_librdmacm(object.created)) return;
+    reports_.add(FaultKind::leak, {object.created, "created"}, {}, [&] {
+      return text("%s was not destroyed before %s", name_of(object).c_str(),
+                  context != nullptr ? "its device was closed" : "the process ended");
+    });
+  });
+}
+
+void Checker::closes(const ibv_context* context) { report_leaks(context); }
+
+// ---- Work ------------------------------------------------------------------------------------------------------
+
+std::string Checker::text_of(const Work& work) const {
+  const auto queue = work_.queues.find(work.queue);
+  const bool shared = queue != work_.queues.end() && queue->second.shared;
+  const std::uint32_t number = queue != work_.queues.end() ? queue->second.number : 0;
+  return text("a %s (wr_id 0x%" PRIx64 ") of %s 0x%06x", work.what, work.wr_id,
+              shared ? "shared receive queue" : "queue pair", number);
+}
+
+Work Checker::work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place& caller) {
+  const Opcode opcode = meaning_of(request.opcode);
+  const Queue& queue = work_.queues[&qp];
+  Work work;
+  work.wr_id = request.wr_id;
+  work.queue = &qp;
+  work.caller = caller;
+  work.what = opcode.what;
+  work.role = (request.send_flags & IBV_SEND_INLINE) != 0 ? Role::neither : opcode.role;
+  work.sends = true;
+  work.signaled = queue.signals_all || (request.send_flags & IBV_SEND_SIGNALED) != 0;
+  work.cq = work.signaled ? queue.send_cq : nullptr;
+  return work;
+}
+
+// Finds the memory that the elements of a request name. The elements are checked by the call itself, so here only what
+// lies in a region counts.
+void Checker::name_memory(Work& work, const ibv_sge* list, int count) {
+  if (work.role == Role::neither || list == nullptr) return;
+  for (int i = 0; i < std::min(count, kMaxSge); ++i) {
+    const ibv_sge& sge = list[i];
+    if (sge.length == 0) continue;
+    Span span;
+    span.length = sge.length;
+    span.lkey = sge.lkey;
+    const auto found = regions_.find(sge.lkey);
+    if (found != regions_.end() && !found->second.live) {
+      reports_.add(FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"},
+                   [&] { return text_of(work) + text(" names lkey 0x%08x, whose region was deregistered", sge.lkey); });
+    } else if (found != regions_.end() && found->second.address != 0) {
+      const Region& region = found->second;
+      const std::uint64_t offset = sge.addr - region.iova;
+      if (offset <= region.length && sge.length <= region.length - offset) span.address = region.address + offset;
+    }
+    work.spans.push_back(span);
+  }
+}
+
+// Whether memory of the work is in use by earlier work. Two sources may have the same memory; then it must not have
+// changed in between.
+void Checker::look_for_overlap(const Work& work, const Span& span) {
+  for (const Role role : {Role::sink, Role::source}) {
+    if (role == Role::source && work.role == Role::source) continue;
+    const Work* const before = work_.find(work_.memory.user_of(span, role));
+    if (before == nullptr) continue;
+    reports_.add(FaultKind::memory_overlap, {work.caller, "posted"}, {before->caller, "posted before"}, [&] {
+      return text_of(work) + " has " + octets_of(span) + ", of which some are in use by " + text_of(*before) +
+             ", which has not completed";
+    });
+  }
+  if (work.role != Role::source) return;
+  const Memory::Source* const same = work_.memory.same_source(span);
+  if (same == nullptr || !same->checksum || same->checksum == span.checksum) return;
+  const Work* const before = work_.find(same->latest);
+  if (before == nullptr) return;
+  reports_.add(FaultKind::source_changed, {work.caller, "posted again"}, {before->caller, "posted before"}, [&] {
+    return "the " + octets_of(span) + " of " + text_of(*before) +
+           " have changed before it has completed, and are posted again";
+  });
+}
+
+void Checker::look_at_queues(const Work& work) {
+  const Queue& queue = work_.queues[work.queue];
+  if (work.sends && !work.signaled && queue.depth != 0 && queue.sends.size() >= queue.depth && queue.signaled == 0) {
+    const Object* const owner = objects_.find(work.queue);
+    reports_.add(FaultKind::send_queue_stuck, {work.caller, "posted"},
+                 {owner != nullptr ? owner->created : Place(), "created"}, [&] {
+                   return text(
+                       "the send queue of queue pair 0x%06x has %u places, and none of the last %zu requests "
+                       "is signaled; on an adapter nothing can be posted to it any more",
+                       queue.number, queue.depth, queue.sends.size());
+                 });
+  }
+  const auto cq = work_.completion_queues.find(work.cq);
+  if (cq == work_.completion_queues.end() || cq->second.may_overrun || cq->second.owed < cq->second.places) return;
+  cq->second.may_overrun = true;
+  const Object* const object = objects_.find(work.cq);
+  reports_.add(FaultKind::cq_overrun, {work.caller, "posted"},
+               {object != nullptr ? object->created : Place(), "created"}, [&] {
+                 return text_of(work) + text(
+                                            " makes it possible that a completion queue of %zu places overruns: %zu "
+                                            "completions are to come, or were not polled",
+                                            cq->second.places, cq->second.owed + 1);
+               });
+}
+
+// Computes the checksums of sources, then adds the work to what is known.
+void Checker::enter_work(std::vector<Work>& works) {
+  for (Work& work : works) {
+    for (Span& span : work.spans) {
+      if (work.role == Role::source && span.address != 0) span.checksum = checksum_of(span);
+    }
+  }
+  const LockGuard lock(mutex_);
+  for (Work& work : works) {
+    for (const Span& span : work.spans) {
+      if (span.address != 0) look_for_overlap(work, span);
+    }
+    look_at_queues(work);
+    work_.add(std::move(work));
+  }
+}
+
+void Checker::begin_post(const ibv_qp& qp, const ibv_send_wr* requests, const Place& caller,
+                         std::vector<ibv_send_wr>& copies) {
+  std::vector<Work> works;
+  {
+    const LockGuard lock(mutex_);
+    // More than the queue has places for is not posted, so a list without end is not followed either.
+    for (const ibv_send_wr* one = requests; one != nullptr && works.size() <= kMaxQpWr; one = one->next) {
+      copies.push_back(*one);
+      works.push_back(work_of(qp, *one, caller));
+      name_memory(works.back(), one->sg_list, one->num_sge);
+    }
+    const std::uint64_t first = work_.take_numbers(works.size());
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      works[i].number = copies[i].wr_id = first + i;
+      copies[i].next = i + 1 < works.size() ? &copies[i + 1] : nullptr;
+    }
+  }
+  enter_work(works);
+}
+
+void Checker::begin_post(const void* queue, const ibv_recv_wr* requests, const Place& caller,
+                         std::vector<ibv_recv_wr>& copies) {
+  std::vector<Work> works;
+  {
+    const LockGuard lock(mutex_);
+    Queue& known = work_.queues[queue];
+    if (const Object* const object = objects_.find(queue)) known.shared = object->kind == Kind::shared_receives;
+    for (const ibv_recv_wr* one = requests; one != nullptr && works.size() <= kMaxSrqWr; one = one->next) {
+      copies.push_back(*one);
+      Work work;
+      work.wr_id = one->wr_id;
+      work.queue = queue;
+      work.cq = known.receive_cq;
+      work.caller = caller;
+      work.what = "receive";
+      work.role = Role::sink;
+      work.signaled = true;
+      works.push_back(std::move(work));
+      name_memory(works.back(), one->sg_list, one->num_sge);
+    }
+    const std::uint64_t first = work_.take_numbers(works.size());
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      works[i].number = copies[i].wr_id = first + i;
+      copies[i].next = i + 1 < works.size() ? &copies[i + 1] : nullptr;
+    }
+  }
+  enter_work(works);
+}
+
+void Checker::add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller) {
+  std::vector<Work> works;
+  {
+    const LockGuard lock(mutex_);
+    works.push_back(work_of(qp, request, caller));
+    name_memory(works.back(), request.sg_list, request.num_sge);
+    works.back().number = request.wr_id = work_.take_numbers(1);
+  }
+  enter_work(works);
+}
+
+void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepted) {
+  if (accepted == count) return;
+  const LockGuard lock(mutex_);
+  for (std::size_t i = count; i > accepted; --i) work_.withdraw(first + i - 1);
+}
+
+void Checker::polled(ibv_wc* completions, int count, const void* caller) {
+  std::vector<Work> done;
+  {
+    const LockGuard lock(mutex_);
+    for (int i = 0; i < count; ++i) {
+      if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
+    }
+  }
+  for (const Work& work : done) {
+    for (const Span& span : work.spans) {
+      if (!span.checksum) continue;
+      const auto now = checksum_of(span);
+      if (!now || now == span.checksum) continue;
+      const LockGuard lock(mutex_);
+      reports_.add(FaultKind::source_changed, {Place::of_call(caller), "its completion was polled"},
+                   {work.caller, "posted"}, [&] {
+                     return "the " + octets_of(span) + " of " + text_of(work) +
+                            " have changed between its post and its completion";
+                   });
+    }
+  }
+}
+
+void Checker::reset(const ibv_qp& qp) {
+  const LockGuard lock(mutex_);
+  work_.drop(&qp);
+}
+
+int Checker::finish() {
+  report_leaks(nullptr);
+  return reports_.finish() != 0 ? static_cast<int>(settings().values.check_exit) : 0;
+}
+
+void bury(void* memory) noexcept {
+  if (Checker::active() == nullptr) return ::operator delete(memory);
+  Buried& graves = buried();
+  const LockGuard lock(graves.mutex);
+  try {
+    graves.memory.push_back(memory);
+  } catch (const std::bad_alloc&) {
+    return ::operator delete(memory);
+  }
+  if (graves.memory.size() <= kMostBuried) return;
+  ::operator delete(graves.memory.front());
+  graves.memory.pop_front();
+}
+
+}  // namespace uiw::provider::check

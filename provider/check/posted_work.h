@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// Work that the program has posted and whose completion it has not polled: what memory it uses, what that memory held
+// when it was posted, and which completions are still to come. Not thread-safe: Checker has the lock.
+//
+// Each request is posted with a number of ours in place of its wr_id, by which its completion is recognized, whatever
+// the program's wr_id is. Work without a completion of its own counts as complete when the program polls the completion
+// of later work of its queue, since only then does it know.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "provider/check/place.h"
+
+namespace uiw::provider::check {
+
+// Octets of the program's memory that work uses.
+struct Span {
+  std::uintptr_t address = 0;  // 0: unknown, since the key names no memory of the program
+  std::uint32_t length = 0;
+  std::uint32_t lkey = 0;
+  std::optional<std::uint32_t> checksum;  // of a source, when it was posted
+  bool entered = false;                   // in Memory
+};
+
+enum class Role : std::uint8_t { source, sink, neither };
+
+struct Work {
+  std::uint64_t number = 0;
+  std::uint64_t wr_id = 0;
+  const void* queue = nullptr;  // the ibv_qp or ibv_srq
+  const ibv_cq* cq = nullptr;   // where its completion is to come; null: unknown, or it has none
+  Place caller;
+  const char* what = "";  // "Send"
+  Role role = Role::neither;
+  bool sends = false;     // of a send queue
+  bool signaled = false;  // has a completion of its own
+  std::vector<Span> spans;
+};
+
+// Which octets of memory posted work uses. Sinks do not overlap each other; sources may be the same octets.
+class Memory {
+ public:
+  // Work that uses some of the octets of the span already; 0 if there is none. `sinks`: only as a sink.
+  std::uint64_t user_of(const Span& span, Role role) const;
+  // The latest source with exactly these octets; null if there is none.
+  struct Source {
+    std::uintptr_t end = 0;
+    std::uint64_t latest = 0;  // number of the latest work
+    std::optional<std::uint32_t> checksum;
+    unsigned users = 0;
+  };
+  const Source* same_source(const Span& span) const;
+  // Enters the span, unless it overlaps other octets than those of the same source.
+  void enter(Span& span, Role role, std::uint64_t number);
+  void leave(const Span& span, Role role);
+
+ private:
+  struct Sink {
+    std::uintptr_t end = 0;
+    std::uint64_t number = 0;
+  };
+  std::map<std::uintptr_t, Sink> sinks_;  // by the first octet
+  std::map<std::uintptr_t, Source> sources_;
+};
+
+// A send queue with its receive queue, or a shared receive queue.
+struct Queue {
+  std::uint32_t number = 0;
+  bool shared = false;
+  bool signals_all = false;
+  std::uint32_t depth = 0;  // of the send queue
+  const ibv_cq* send_cq = nullptr;
+  const ibv_cq* receive_cq = nullptr;
+  std::deque<std::uint64_t> sends;  // numbers of work, in the order of posting
+  std::size_t signaled = 0;         // how many of `sends` have a completion of their own
+  std::unordered_set<std::uint64_t> receives;
+};
+
+struct CompletionQueue {
+  std::size_t places = 0;
+  std::size_t owed = 0;  // completions that are to come, or were not polled
+  bool may_overrun = false;
+};
+
+class PostedWork {
+ public:
+  Memory memory;
+  std::unordered_map<const void*, Queue> queues;
+  std::unordered_map<const void*, CompletionQueue> completion_queues;
+  std::unordered_map<std::uint32_t, unsigned> users_of_key;  // how many spans of posted work have this lkey
+
+  // Numbers for `count` requests, one after the other.
+  std::uint64_t take_numbers(std::size_t count);
+  // Adds work, which is the latest of its queue. All its spans that have an address have been looked at already.
+  void add(Work work);
+  const Work* find(std::uint64_t number) const;
+  // A queue pair whose posted work uses this lkey, or null; and work of a queue pair that does. Both are slow.
+  const ibv_qp* queue_pair_with(std::uint32_t lkey) const;
+  const Work* user_of(std::uint32_t lkey, const ibv_qp* qp) const;
+  // The completion of this work was polled: removes the work and the work without completions before it, and appends
+  // all of it to `done`. Returns the program's wr_id; nothing if the number is not one of ours.
+  std::optional<std::uint64_t> complete(std::uint64_t number, std::vector<Work>& done);
+  // Removes the work, which was not posted after all.
+  void withdraw(std::uint64_t number);
+  // Removes all work of the queue: its completions will not come.
+  void drop(const void* queue);
+
+ private:
+  static constexpr std::uint64_t kFirstNumber = 0x7569'7763'0000'0000;  // "uiwc", to be recognized in a dump
+  static constexpr std::size_t kMostPassed = 1024;
+
+  void remove(std::unordered_map<std::uint64_t, Work>::iterator at, std::vector<Work>* done);
+  void pass(const Work& work);
+
+  std::uint64_t next_ = kFirstNumber;
+  std::unordered_map<std::uint64_t, Work> all_;
+  // Work without a completion of its own that later work has completed; in case that it has failed, and completes.
+  std::unordered_map<std::uint64_t, std::uint64_t> passed_;  // number -> wr_id
+  std::deque<std::uint64_t> passed_order_;
+};
+
+}  // namespace uiw::provider::check

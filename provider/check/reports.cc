@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#include "provider/check/reports.h"
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "provider/process/log.h"
+#include "provider/process/notice.h"
+#include "provider/process/settings.h"
+
+namespace uiw::provider::check {
+
+namespace {
+
+constexpr std::size_t kMostFaults = 1000;  // more different ones are not kept
+
+void say(const std::string& text) {
+  // Line by line, since the lines of other processes may come in between.
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size() - 1);
+    const std::string line = "uiw check: " + text.substr(at, end + 1 - at);
+    write_to_standard_error(line.data(), line.size());
+    at = end + 1;
+  }
+}
+
+std::string places(const char* what, const std::vector<SourceLine>& lines) {
+  constexpr std::size_t kMostCallers = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lines.size(), kMostCallers); ++i)
+    text += (i == 0 ? std::string("  ") + what + " in " : std::string("    called by ")) + text_of(lines[i]) + "\n";
+  return text;
+}
+
+std::string quoted(const std::string& text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      json += '\\';
+      json += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      json += escape;
+    } else {
+      json += c;
+    }
+  }
+  return json + '"';
+}
+
+std::string json_of(const char* what, const std::vector<SourceLine>& lines) {
+  std::string json = "{\"what\": " + quoted(what) + ", \"stack\": [";
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const SourceLine& line = lines[i];
+    json += (i == 0 ? "{" : ", {");
+    json += "\"function\": " + quoted(short_name(line.function)) + ", \"file\": " + quoted(line.file) +
+            ", \"line\": " + std::to_string(line.line) + ", \"module\": " + quoted(line.module) +
+            ", \"offset\": " + std::to_string(line.offset) + "}";
+  }
+  return json + "]}";
+}
+
+// Faults that the one who posts work makes. Where librdmacm does, as for rsockets, the program cannot mend them.
+bool is_of_work(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::source_changed:
+    case FaultKind::memory_overlap:
+    case FaultKind::key_gone:
+    case FaultKind::region_in_use:
+    case FaultKind::send_queue_stuck:
+    case FaultKind::cq_overrun: return true;
+    default: return false;
+  }
+}
+
+bool matches(const std::string& pattern, const std::vector<SourceLine>& lines) {
+  const auto match = [&pattern](const std::string& text) {
+    return !text.empty() && ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+  };
+  return std::any_of(lines.begin(), lines.end(), [&](const SourceLine& line) {
+    return match(short_name(line.function)) || match(line.file) || match(line.module);
+  });
+}
+
+}  // namespace
+
+std::string read_suppressions(const std::string& file, std::vector<Suppression>& into) {
+  std::ifstream stream(file);
+  if (!stream) return file + " cannot be read: " + std::strerror(errno);
+  std::string line;
+  for (int number = 1; std::getline(stream, line); ++number) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name, pattern, more;
+    words >> name >> pattern >> more;
+    if (name.empty()) continue;
+    const auto* const found =
+        std::find_if(kFaults.begin(), kFaults.end(), [&](const auto& one) { return name == one.name; });
+    const std::string place = file + ":" + std::to_string(number) + ": ";
+    if (found == kFaults.end()) return place + "there is no fault '" + name + "'; uiw(1) lists them";
+    if (!more.empty()) return place + "a line is the name of a fault and one pattern; '" + more + "' is too much";
+    into.push_back({static_cast<FaultKind>(found - kFaults.begin()), pattern});
+  }
+  return {};
+}
+
+Reports::Reports() {
+  const std::string& file = settings().values.check_suppress;
+  if (!file.empty() && !read_suppressions(file, suppressions_).empty()) suppressions_.clear();
+}
+
+bool Reports::is_suppressed(const Counted& counted) const {
+  return std::any_of(suppressions_.begin(), suppressions_.end(), [&](const Suppression& one) {
+    return one.kind == counted.kind &&
+           (one.pattern.empty() || matches(one.pattern, counted.at_lines) || matches(one.pattern, counted.other_lines));
+  });
+}
+
+bool Reports::count(FaultKind kind, const Place& at, const Place& other) {
+  for (Counted& known : faults_) {
+    if (known.kind != kind || !(known.at.place == at) || !(known.other.place == other)) continue;
+    ++known.times;
+    return true;
+  }
+  return faults_.size() == kMostFaults;
+}
+
+void Reports::add_new(FaultKind kind, std::string text, const At& at, const At& other) {
+  Counted counted{kind, std::move(text), at, other, lines_of(at.place), lines_of(other.place)};
+  counted.suppressed = is_suppressed(counted) || (is_of_work(kind) && is_made_by_librdmacm(at.place));
+  if (!counted.suppressed) show(counted);
+  faults_.push_back(std::move(counted));
+}
+
+void Reports::show(const Counted& counted) {
+  const FaultInfo& info = info_of(counted.kind);
+  std::string text = std::string(info.name) + ": " + counted.text + "\n";
+  text += places(counted.at.what, counted.at_lines);
+  text += places(counted.other.what, counted.other_lines);
+  text += std::string("  ") + info.advice + "\n";
+  say(text);
+}
+
+void Reports::write_file() {
+  const std::string& file = settings().values.check_report;
+  if (file.empty()) return;
+  const int fd = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+  if (fd < 0) return say(file + " cannot be written: " + text_of_errno(errno) + "\n");
+  for (const Counted& counted : faults_) {
+    const std::string line =
+        std::string("{\"fault\": ") + quoted(info_of(counted.kind).name) +
+        ", \"process\": " + std::to_string(::getpid()) + ", \"times\": " + std::to_string(counted.times) +
+        ", \"suppressed\": " + (counted.suppressed ? "true" : "false") + ", \"text\": " + quoted(counted.text) +
+        ", \"advice\": " + quoted(info_of(counted.kind).advice) +
+        ", \"at\": " + json_of(counted.at.what, counted.at_lines) +
+        ", \"other\": " + json_of(counted.other.what, counted.other_lines) + "}\n";
+    if (::write(fd, line.data(), line.size()) < 0) break;
+  }
+  ::close(fd);
+}
+
+std::size_t Reports::finish() {
+  const LockGuard lock(mutex_);
+  write_file();
+  std::size_t shown = 0, suppressed = 0;
+  std::string text;
+  for (const Counted& counted : faults_) {
+    if (counted.suppressed) {
+      ++suppressed;
+      continue;
+    }
+    ++shown;
+    text += "  " + (counted.times == 1 ? "once" : std::to_string(counted.times) + " times") + ": " +
+            info_of(counted.kind).name;
+    if (!counted.at_lines.empty()) text += " in " + text_of(counted.at_lines.front());
+    text += "\n";
+  }
+  std::string heading = std::to_string(shown) + (shown == 1 ? " fault" : " faults");
+  if (suppressed != 0) heading += ", and " + std::to_string(suppressed) + " suppressed";
+  say("process " + std::to_string(::getpid()) + ": " + heading + "\n" + text);
+  return shown;
+}
+
+void Reports::forget() {
+  const LockGuard lock(mutex_);
+  faults_.clear();
+}
+
+}  // namespace uiw::provider::check

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+"""`uiw run --check`: each fault of uiw_misuse is found, at the lines that are marked in its source, and the program that
+is nearly the same and right has none; what the options do; and stock programs."""
+
+import json
+import pathlib
+import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import cases, harness, pings
+from support.harness import add_row, check, row
+
+SOURCE = pathlib.Path(__file__).with_name("misuse.cc")
+SUPPRESSIONS = pathlib.Path(__file__).resolve().parents[3] / "tools/check/stock-programs.supp"
+STATUS = 9
+
+# The faults of the cases whose names are not that of a fault.
+FAULTS = {"unsignaled": "source-changed", "posted-again": "source-changed", "batched": "source-changed",
+          "receives-overlap": "memory-overlap", "receive-over-source": "memory-overlap",
+          "reads-overlap": "memory-overlap", "destroyed-twice": "use-after-destroy",
+          "not-acknowledged": "event-not-acknowledged"}
+# What comes with it: the completion of what was posted again has changed, too.
+ALSO = {"posted-again": {"source-changed"}}
+
+
+def marked(mark):
+    """The number of the line of the source with this mark, or None."""
+    lines = SOURCE.read_text().splitlines()
+    return next((number for number, line in enumerate(lines, 1) if re.search(rf"// .*\b{mark}(?![\w-])", line)), None)
+
+
+def reports(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def lines_of(call):
+    return [place["line"] for place in call["stack"] if place["file"].endswith("/misuse.cc")]
+
+
+def checked(bench, name, status):
+    file = pathlib.Path(bench.tmp, f"report{len(bench.processes)}")
+    cases.run(bench, "uiw_misuse", name, 30, status=status,
+              options=("--check", "--check-exit", STATUS, "--check-report", file))
+    return reports(file)
+
+
+def found(bench, name):
+    at, other = marked(f"AT {name}"), marked(f"OTHER {name}")
+    for _ in range(3):
+        # The child that has the fault ends by itself; its parent has none.
+        faults = checked(bench, name, 0 if name == "child-of-fork" else STATUS)
+        fault = FAULTS.get(name, name)
+        check({one["fault"] for one in faults} == {fault}, f"found: {faults}")
+        check(len(faults) == 1 or name in ALSO, f"more than one: {faults}")
+        first = faults[0]
+        check(at in lines_of(first["at"])[:1], f"not at line {at}: {first['at']}")
+        check(other is None or other in lines_of(first["other"]), f"not in conflict with line {other}: {first['other']}")
+
+
+def nothing(bench, name):
+    faults = checked(bench, name, 0)
+    check(not faults, f"found: {faults}")
+
+
+for _name in cases.names("uiw_misuse"):
+    _right = _name.endswith("_right")
+    add_row(f"{_name.removesuffix('_right')}: {'the right program has no fault' if _right else 'found'}",
+            lambda bench, name=_name, right=_right: (nothing if right else found)(bench, name))
+
+
+# ---- The options ----
+
+def misuse(bench, name, *options, status=None):
+    return bench.run([bench.helper("uiw_misuse"), "127.0.0.1", bench.port(), name], options=options, status=status)
+
+
+@row("the report on standard error says what, where and what to do")
+def words(bench):
+    output = misuse(bench, "source-changed", "--check", status=0).stderr
+    for text in ("source-changed: the 64 octets at 0x", "of a Write (wr_id 0x4d) of queue pair 0x",
+                 f"its completion was polled in apps::source_changed_of() at misuse.cc:{marked('AT source-changed')}",
+                 f"posted in apps::source_changed_of() at misuse.cc:{marked('OTHER source-changed')}",
+                 "Leave the memory of work alone", "1 fault"):
+        check(text in output, f"no '{text}' in: {output}")
+
+
+@row("without --check nothing is reported")
+def off(bench):
+    output = misuse(bench, "source-changed", "--check-exit", STATUS, status=0).stderr
+    check("uiw check" not in output, output)
+
+
+@row("--check-exit is the exit status of a program with a fault, and of no other")
+def exit_status(bench):
+    misuse(bench, "leak", "--check", "--check-exit", 33, status=33)
+    misuse(bench, "leak_right", "--check", "--check-exit", 33, status=0)
+    misuse(bench, "leak", "--check=off", "--check-exit", 33, status=0)
+
+
+def suppressed(bench, text, name="leak"):
+    file = pathlib.Path(bench.tmp, "suppressions")
+    file.write_text(text)
+    return misuse(bench, name, "--check", "--check-exit", STATUS, "--check-suppress", file)
+
+
+@row("--check-suppress: by the name of the fault, a function, a source file or a module")
+def suppressions(bench):
+    for text in ("leak\n", "# known\n\nleak apps::leak_of\n", "leak */misuse.cc # all of it\n", "leak *uiw_misuse\n"):
+        run = suppressed(bench, text)
+        check(run.status() == 0 and "1 suppressed" in run.stderr and "not destroyed" not in run.stderr, run.stderr)
+    for text in ("cq-overrun\n", "leak apps::other\n"):
+        check(suppressed(bench, text).status() == STATUS, f"suppressed by {text}")
+
+
+@row("bad input: exit status 2 before the program starts, and one line that says why")
+def bad_input(bench):
+    unknown = suppressed(bench, "leak\nleek\n")
+    check(unknown.status() == 2 and "suppressions:2: there is no fault 'leek'" in unknown.stderr, unknown.stderr)
+    more = suppressed(bench, "leak one two\n")
+    check(more.status() == 2 and "'two' is too much" in more.stderr, more.stderr)
+    for option in ("--check-report", "--check-suppress"):
+        absent = misuse(bench, "leak", "--check", option, "/nowhere/file")
+        check(absent.status() == 2 and "/nowhere/file" in absent.stderr, absent.stderr)
+    for run in (unknown, more, absent):
+        check(len(run.stderr.splitlines()) == 1 and not run.stdout, run.stderr + run.stdout)
+
+
+# ---- Stock programs ----
+
+KNOWN = ("--check", "--check-exit", STATUS, "--check-suppress", SUPPRESSIONS)
+
+
+def stock(bench, words, more=()):
+    port = bench.port()
+    ends = bench.pair([*words, "-p", port], [*words, "-p", port, *more, "127.0.0.1"], port, options=KNOWN, timeout=60)
+    for end in ends:
+        check(re.search(r"uiw check: process \d+: 0 faults", end.stderr), end.stderr)
+
+
+for _words in (["ibv_rc_pingpong", "-g", 0, "-n", 200], ["ibv_rc_pingpong", "-g", 0, "-n", 200, "-t"], ["ibv_rc_pingpong", "-g", 0, "-n", 200, "-e"],
+               ["ibv_srq_pingpong", "-g", 0, "-n", 400], ["ib_send_bw", "-R", "-F", "-n", 2000],
+               ["ib_write_bw", "-R", "-F", "-n", 2000, "-q", 4], ["ib_write_lat", "-F", "-n", 500],
+               ["ib_read_bw", "-R", "-F", "-n", 500], ["ib_atomic_lat", "-F", "-n", 200],
+               ["ib_send_lat", "-R", "-F", "-n", 500]):
+    add_row(f"no fault but known ones: {' '.join(str(word) for word in _words)}",
+            lambda bench, words=_words: stock(bench, words))
+
+
+@row("no fault: rping, both ends")
+def rping(bench):
+    server, port = pings.serve(bench, "-C", 50, options=("--check", "--check-exit", STATUS))
+    client = bench.start(pings.client(port, "-C", 50, "-V"), options=("--check", "--check-exit", STATUS))
+    for end in (client, server):
+        check(end.wait(20) == 0 and "0 faults" in end.stderr, end.stderr)
+
+
+@row("no fault: rstream, whose work librdmacm posts")
+def rstream(bench):
+    port = bench.port()
+    options = ("--check", "--check-exit", STATUS)
+    words = ["rstream", "-p", port, "-S", 4096, "-C", 200]
+    for end in bench.pair(words, [*words, "-s", "127.0.0.1"], port, options=options):
+        check("0 faults" in end.stderr, end.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())
