@@ -54,6 +54,11 @@ std::string name_of(const Object& object) {
   return object.number != 0 ? name + text(" (0x%06x)", object.number) : name;
 }
 
+std::string text_of(const Work& work) {
+  return text("a %s (wr_id 0x%" PRIx64 ") of %s 0x%06x", work.what, work.wr_id,
+              work.shared ? "shared receive queue" : "queue pair", work.queue_number);
+}
+
 struct Opcode {
   const char* what;
   Role role;
@@ -278,20 +283,13 @@ void Checker::closes(const ibv_context* context) { report_leaks(context); }
 
 // ---- Work ------------------------------------------------------------------------------------------------------
 
-std::string Checker::text_of(const Work& work) const {
-  const auto queue = work_.queues.find(work.queue);
-  const bool shared = queue != work_.queues.end() && queue->second.shared;
-  const std::uint32_t number = queue != work_.queues.end() ? queue->second.number : 0;
-  return text("a %s (wr_id 0x%" PRIx64 ") of %s 0x%06x", work.what, work.wr_id,
-              shared ? "shared receive queue" : "queue pair", number);
-}
-
 Work Checker::work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place& caller) {
   const Opcode opcode = meaning_of(request.opcode);
   const Queue& queue = work_.queues[&qp];
   Work work;
   work.wr_id = request.wr_id;
   work.queue = &qp;
+  work.queue_number = queue.number;
   work.caller = caller;
   work.what = opcode.what;
   work.role = (request.send_flags & IBV_SEND_INLINE) != 0 ? Role::neither : opcode.role;
@@ -415,12 +413,17 @@ void Checker::begin_post(const void* queue, const ibv_recv_wr* requests, const P
   {
     const LockGuard lock(mutex_);
     Queue& known = work_.queues[queue];
-    if (const Object* const object = objects_.find(queue)) known.shared = object->kind == Kind::shared_receives;
+    if (const Object* const object = objects_.find(queue)) {
+      known.shared = object->kind == Kind::shared_receives;
+      known.number = object->number;
+    }
     for (const ibv_recv_wr* one = requests; one != nullptr && works.size() <= kMaxSrqWr; one = one->next) {
       copies.push_back(*one);
       Work work;
       work.wr_id = one->wr_id;
       work.queue = queue;
+      work.queue_number = known.number;
+      work.shared = known.shared;
       work.cq = known.receive_cq;
       work.caller = caller;
       work.what = "receive";

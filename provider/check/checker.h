@@ -96,7 +96,6 @@ class Checker {
   void look_for_overlap(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
   void look_at_queues(const Work& work) UIW_REQUIRES(mutex_);
   void report_leaks(const ibv_context* context);
-  std::string text_of(const Work& work) const UIW_REQUIRES(mutex_);
 
   UIW_API static std::atomic<Checker*> active_;
 

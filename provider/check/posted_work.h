@@ -36,7 +36,9 @@ struct Work {
   std::uint64_t number = 0;
   std::uint64_t wr_id = 0;
   const void* queue = nullptr;  // the ibv_qp or ibv_srq
-  const ibv_cq* cq = nullptr;   // where its completion is to come; null: unknown, or it has none
+  std::uint32_t queue_number = 0;
+  bool shared = false;         // an ibv_srq
+  const ibv_cq* cq = nullptr;  // where its completion is to come; null: unknown, or it has none
   Place caller;
   const char* what = "";  // "Send"
   Role role = Role::neither;

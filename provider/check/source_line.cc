@@ -17,35 +17,54 @@ namespace uiw::provider::check {
 namespace {
 
 // The functions of libdw that are used, found at run time, so that a program that is not checked does not load libdw.
-#define UIW_LIBDW_FUNCTIONS(use)                                                                                     \
-  use(dwarf_attr_integrate) use(dwarf_diename) use(dwarf_filesrc) use(dwarf_formudata) use(dwarf_getscopes)          \
-      use(dwarf_getscopes_die) use(dwarf_getsrcfiles) use(dwarf_tag) use(dwfl_addrmodule) use(dwfl_begin)            \
-          use(dwfl_build_id_find_debuginfo) use(dwfl_end) use(dwfl_lineinfo) use(dwfl_linux_proc_find_elf)           \
-              use(dwfl_linux_proc_report) use(dwfl_module_addrdie) use(dwfl_module_addrname) use(dwfl_module_getsrc) \
-                  use(dwfl_report_end)
+class Libdw {
+ public:
+  static const Libdw& get() {
+    static const Libdw instance;
+    return instance;
+  }
 
-struct Libdw {
-#define UIW_DECLARE(name) decltype(&::name) name = nullptr;
-  UIW_LIBDW_FUNCTIONS(UIW_DECLARE)
-#undef UIW_DECLARE
-  bool complete = false;
+ private:
+  // The first members are initialized first.
+  void* const library_ = ::dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
+  bool complete_ = library_ != nullptr;
+
+  template <typename Function>
+  Function find(const char* name) {
+    void* const found = library_ != nullptr ? ::dlsym(library_, name) : nullptr;
+    complete_ = complete_ && found != nullptr;
+    return reinterpret_cast<Function>(found);
+  }
+
+ public:
+  bool complete() const { return complete_; }
+  decltype(&::dwarf_attr_integrate) dwarf_attr_integrate =
+      find<decltype(&::dwarf_attr_integrate)>("dwarf_attr_integrate");
+  decltype(&::dwarf_diename) dwarf_diename = find<decltype(&::dwarf_diename)>("dwarf_diename");
+  decltype(&::dwarf_filesrc) dwarf_filesrc = find<decltype(&::dwarf_filesrc)>("dwarf_filesrc");
+  decltype(&::dwarf_formudata) dwarf_formudata = find<decltype(&::dwarf_formudata)>("dwarf_formudata");
+  decltype(&::dwarf_getscopes) dwarf_getscopes = find<decltype(&::dwarf_getscopes)>("dwarf_getscopes");
+  decltype(&::dwarf_getscopes_die) dwarf_getscopes_die = find<decltype(&::dwarf_getscopes_die)>("dwarf_getscopes_die");
+  decltype(&::dwarf_getsrcfiles) dwarf_getsrcfiles = find<decltype(&::dwarf_getsrcfiles)>("dwarf_getsrcfiles");
+  decltype(&::dwarf_tag) dwarf_tag = find<decltype(&::dwarf_tag)>("dwarf_tag");
+  decltype(&::dwfl_addrmodule) dwfl_addrmodule = find<decltype(&::dwfl_addrmodule)>("dwfl_addrmodule");
+  decltype(&::dwfl_begin) dwfl_begin = find<decltype(&::dwfl_begin)>("dwfl_begin");
+  decltype(&::dwfl_build_id_find_debuginfo) dwfl_build_id_find_debuginfo =
+      find<decltype(&::dwfl_build_id_find_debuginfo)>("dwfl_build_id_find_debuginfo");
+  decltype(&::dwfl_end) dwfl_end = find<decltype(&::dwfl_end)>("dwfl_end");
+  decltype(&::dwfl_lineinfo) dwfl_lineinfo = find<decltype(&::dwfl_lineinfo)>("dwfl_lineinfo");
+  decltype(&::dwfl_linux_proc_find_elf) dwfl_linux_proc_find_elf =
+      find<decltype(&::dwfl_linux_proc_find_elf)>("dwfl_linux_proc_find_elf");
+  decltype(&::dwfl_linux_proc_report) dwfl_linux_proc_report =
+      find<decltype(&::dwfl_linux_proc_report)>("dwfl_linux_proc_report");
+  decltype(&::dwfl_module_addrdie) dwfl_module_addrdie = find<decltype(&::dwfl_module_addrdie)>("dwfl_module_addrdie");
+  decltype(&::dwfl_module_addrname) dwfl_module_addrname =
+      find<decltype(&::dwfl_module_addrname)>("dwfl_module_addrname");
+  decltype(&::dwfl_module_getsrc) dwfl_module_getsrc = find<decltype(&::dwfl_module_getsrc)>("dwfl_module_getsrc");
+  decltype(&::dwfl_report_end) dwfl_report_end = find<decltype(&::dwfl_report_end)>("dwfl_report_end");
 };
 
-const Libdw& libdw() {
-  static const Libdw found = [] {
-    Libdw dw;
-    void* const library = ::dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return dw;
-    dw.complete = true;
-#define UIW_FIND(name)                                                    \
-  dw.name = reinterpret_cast<decltype(dw.name)>(::dlsym(library, #name)); \
-  dw.complete = dw.complete && dw.name != nullptr;
-    UIW_LIBDW_FUNCTIONS(UIW_FIND)
-#undef UIW_FIND
-    return dw;
-  }();
-  return found;
-}
+const Libdw& libdw() { return Libdw::get(); }
 
 std::string demangled(const char* name) {
   int status = 0;
@@ -60,7 +79,7 @@ class Modules {
  public:
   Modules() {
     const Libdw& dw = libdw();
-    if (!dw.complete) return;
+    if (!dw.complete()) return;
     static char* no_path = nullptr;
     callbacks_ = {dw.dwfl_linux_proc_find_elf, dw.dwfl_build_id_find_debuginfo, nullptr, &no_path};
     dwfl_ = dw.dwfl_begin(&callbacks_);
@@ -198,7 +217,8 @@ std::string short_name(const std::string& function) {
 }
 
 std::string text_of(const SourceLine& line) {
-  std::string text = line.function.empty() ? "an unknown function" : short_name(line.function) + "()";
+  std::string text = line.function.empty() ? "an unknown function" : short_name(line.function);
+  if (!line.function.empty() && !text.ends_with("()")) text += "()";
   if (!line.file.empty()) {
     const std::string name = line.file.substr(line.file.find_last_of('/') + 1);
     return text + " at " + name + ":" + std::to_string(line.line);
