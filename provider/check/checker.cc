@@ -2,15 +2,17 @@
 #include "provider/check/checker.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "base/guarded_copy.h"
@@ -24,6 +26,7 @@ namespace {
 
 constexpr std::size_t kMostGone = 4096;  // regions that were deregistered, of which the places are known
 constexpr std::size_t kMostBuried = 4096;
+constexpr std::size_t kMostAtOnce = 4 * kMaxSrqWr;
 
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
   char line[400];
@@ -38,7 +41,7 @@ __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) 
 std::optional<std::uint32_t> checksum_of(const Span& span) {
   std::array<std::byte, 4096> copy;
   mpa::Crc32c crc;
-  for (std::uint32_t at = 0; at < span.length; at += copy.size()) {
+  for (std::size_t at = 0; at < span.length; at += copy.size()) {
     const std::size_t size = std::min<std::size_t>(copy.size(), span.length - at);
     if (!guarded_copy_unordered(copy.data(), reinterpret_cast<const void*>(span.address + at), size)) return {};
     crc.add(copy.data(), size);
@@ -78,6 +81,15 @@ Opcode meaning_of(ibv_wr_opcode opcode) {
   }
 }
 
+// Takes a mutex, if that is possible within a second.
+bool lock_soon(TableMutex& mutex) UIW_NO_THREAD_SAFETY_ANALYSIS {
+  for (int tries = 0; tries < 1000; ++tries) {
+    if (mutex.try_lock()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
 struct Buried {
   TableMutex mutex;
   std::deque<void*> memory;
@@ -91,9 +103,8 @@ Buried& buried() {
 __attribute__((destructor)) void end_of_process() {
   Checker* const checker = Checker::active();
   const int status = checker != nullptr ? checker->finish() : 0;
-  if (status == 0) return;
-  std::fflush(nullptr);
-  ::_exit(status);
+  // Within exit(3) this goes on where that is, with another status.
+  if (status != 0) std::exit(status);
 }
 
 }  // namespace
@@ -113,15 +124,19 @@ Checker* Checker::begin() {
 
 Checker::Checker() { install_copy_guard(); }
 
+// A thread may hold the lock and wait for one that a handler of the program has taken for this fork. So the lock is not
+// waited for without end; without it the child checks nothing.
 void Checker::before_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
   Checker& self = *active();
-  self.mutex_.lock();
+  self.locked_for_fork_ = lock_soon(self.mutex_);
+  if (!self.locked_for_fork_) return;
   self.reports_.mutex().lock();
   buried().mutex.lock();
 }
 
 void Checker::after_fork_in_parent() UIW_NO_THREAD_SAFETY_ANALYSIS {
   Checker& self = *active();
+  if (!self.locked_for_fork_) return;
   buried().mutex.unlock();
   self.reports_.mutex().unlock();
   self.mutex_.unlock();
@@ -129,41 +144,63 @@ void Checker::after_fork_in_parent() UIW_NO_THREAD_SAFETY_ANALYSIS {
 
 void Checker::after_fork_in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   Checker& self = *active();
-  after_fork_in_parent();
+  if (!self.locked_for_fork_) return self.off_.store(true);
   self.reports_.forget();
+  self.work_.leave_to_parent();
+  self.findings_.clear();
+  self.objects_.for_live([](const void*, Object& object) { object.calls = 0; });
+  after_fork_in_parent();
+}
+
+template <typename Text>
+void Checker::report(FaultKind kind, const Reports::At& at, const Reports::At& other, Text text) {
+  if (reports_.is_new(kind, at, other)) reports_.add(kind, at, other, text());
+}
+
+template <typename Text>
+void Checker::find(const Work& work, FaultKind kind, const Reports::At& at, const Reports::At& other, Text text) {
+  findings_.push_back({work.number, kind, at, other, reports_.knows(kind, at, other) ? std::string() : text()});
 }
 
 // ---- Objects ---------------------------------------------------------------------------------------------------
 
-Object& Checker::add_object(Kind kind, const void* handle, const void* context, std::uint32_t number) {
+Object& Checker::add_object(Kind kind, const void* handle, const void* context, std::uint32_t number,
+                            const Place& place) {
   Object object;
   object.kind = kind;
   object.context = context;
   object.number = number;
-  object.created = Place::here();
+  object.created = place;
   object.generation = fork_generation();
   return objects_.add(handle, object);
 }
 
 void Checker::created(Kind kind, const void* handle, const void* context, std::uint32_t number) {
-  const LockGuard lock(mutex_);
-  add_object(kind, handle, context, number);
+  if (off_) return;
+  const Place place = Place::here();
+  const Locked lock(*this);
+  add_object(kind, handle, context, number, place);
 }
 
 void Checker::created(const ibv_cq& cq, bool ignores_overrun) {
-  const LockGuard lock(mutex_);
-  if (const Object* const known = objects_.find(&cq); known == nullptr || !known->live) {
-    add_object(Kind::completion_queue, &cq, cq.context, 0);
-    work_.completion_queues[&cq] = {};
-  }
-  CompletionQueue& queue = work_.completion_queues[&cq];
-  queue.places = static_cast<std::size_t>(cq.cqe);
-  queue.may_overrun = ignores_overrun;
+  if (off_) return;
+  const Place place = Place::here();
+  const Locked lock(*this);
+  add_object(Kind::completion_queue, &cq, cq.context, 0, place);
+  work_.completion_queues[&cq] = {static_cast<std::size_t>(cq.cqe), 0, ignores_overrun};
+}
+
+void Checker::resized(const ibv_cq& cq) {
+  const Locked lock(*this);
+  if (const auto known = work_.completion_queues.find(&cq); known != work_.completion_queues.end())
+    known->second.places = static_cast<std::size_t>(cq.cqe);
 }
 
 void Checker::created(const ibv_qp& qp, const ibv_qp_init_attr& attributes) {
-  const LockGuard lock(mutex_);
-  add_object(Kind::queue_pair, &qp, qp.context, qp.qp_num);
+  if (off_) return;
+  const Place place = Place::here();
+  const Locked lock(*this);
+  add_object(Kind::queue_pair, &qp, qp.context, qp.qp_num, place);
   work_.drop(&qp);
   Queue& queue = work_.queues[&qp] = {};
   queue.number = qp.qp_num;
@@ -174,40 +211,53 @@ void Checker::created(const ibv_qp& qp, const ibv_qp_init_attr& attributes) {
 }
 
 void Checker::created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova) {
-  const LockGuard lock(mutex_);
-  const Object& object = add_object(Kind::region, &region, region.context, region.lkey);
-  regions_[region.lkey] = {&region, reinterpret_cast<std::uintptr_t>(address), length, iova, object.created, {}, true};
+  if (off_) return;
+  const Place place = Place::here();
+  const Locked lock(*this);
+  add_object(Kind::region, &region, region.context, region.lkey, place);
+  regions_[region.lkey] = {&region, reinterpret_cast<std::uintptr_t>(address), length, iova, place, {}, true};
+}
+
+void Checker::forget(const void* handle, std::uint32_t lkey) {
+  if (off_) return;
+  const Locked lock(*this);
+  objects_.forget(handle);
+  if (lkey != 0) regions_.erase(lkey);
 }
 
 bool Checker::enter(const void* handle, const char* function, const void* caller) {
-  const LockGuard lock(mutex_);
+  if (off_) return true;
+  const Locked lock(*this);
   Object* const object = objects_.find(handle);
   if (object == nullptr) return true;
   if (object->live) ++object->calls;
   if (object->live && object->generation == fork_generation()) return true;
   const Reports::At at{caller != nullptr ? Place::of_call(caller) : Place::here(), "used"};
   if (!object->live) {
-    reports_.add(FaultKind::use_after_destroy, at, {object->destroyed, "destroyed"},
-                 [&] { return text("%s uses %s that was destroyed", function, name_of(*object).c_str()); });
+    report(FaultKind::use_after_destroy, at, {object->destroyed, "destroyed"},
+           [&] { return text("%s uses %s that was destroyed", function, name_of(*object).c_str()); });
   } else {
-    reports_.add(FaultKind::child_of_fork, at, {object->created, "created"}, [&] {
-      return text("%s in the child of a fork uses %s of its parent", function, name_of(*object).c_str());
-    });
+    report(FaultKind::child_of_fork, at, {object->created, "created"},
+           [&] { return text("%s in the child of a fork uses %s of its parent", function, name_of(*object).c_str()); });
   }
   return object->live;
 }
 
 void Checker::leave(const void* handle) {
-  const LockGuard lock(mutex_);
+  if (off_) return;
+  const Locked lock(*this);
   if (Object* const object = objects_.find(handle); object != nullptr && object->calls != 0) --object->calls;
 }
 
 bool Checker::begin_destroy(const void* handle, const char* function) {
+  if (off_) return true;
   if (!enter(handle, function, nullptr)) return false;
-  const LockGuard lock(mutex_);
+  const Locked lock(*this);
   Object* const object = objects_.find(handle);
-  if (object == nullptr || --object->calls == 0) return true;
-  reports_.add(FaultKind::destroyed_in_use, {Place::here(), "destroyed"}, {object->created, "created"}, [&] {
+  if (object == nullptr) return true;
+  object->ending = true;
+  if (object->calls == 0 || --object->calls == 0) return true;
+  report(FaultKind::destroyed_in_use, {Place::here(), "destroyed"}, {object->created, "created"}, [&] {
     return text("%s destroys %s while another thread is inside a call that uses it", function,
                 name_of(*object).c_str());
   });
@@ -215,18 +265,21 @@ bool Checker::begin_destroy(const void* handle, const char* function) {
 }
 
 void Checker::end_destroy(const void* handle, bool destroyed) {
-  if (!destroyed) return;
+  if (off_) return;
   const Place place = Place::here();
-  const LockGuard lock(mutex_);
+  const Locked lock(*this);
   Object* const object = objects_.find(handle);
   if (object == nullptr) return;
+  object->ending = false;
+  if (!destroyed) return;
   objects_.destroyed(handle, place);
   if (object->kind == Kind::queue_pair || object->kind == Kind::shared_receives) {
     work_.drop(handle);
     work_.queues.erase(handle);
   }
-  if (object->kind == Kind::completion_queue) work_.completion_queues.erase(static_cast<const ibv_cq*>(handle));
+  if (object->kind == Kind::completion_queue) work_.completion_queues.erase(handle);
   if (object->kind != Kind::region) return;
+  work_.forget_memory(object->number);
   const auto region = regions_.find(object->number);
   if (region == regions_.end() || region->second.handle != handle) return;
   region->second.live = false;
@@ -238,48 +291,55 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   gone_.pop_front();
 }
 
-const ibv_qp* Checker::user_of(const ibv_mr& region) {
-  const LockGuard lock(mutex_);
-  return work_.queue_pair_with(region.lkey);
-}
-
-void Checker::report_use(const ibv_mr& region, const ibv_qp& qp) {
-  const LockGuard lock(mutex_);
-  const Work* const work = work_.user_of(region.lkey, &qp);
+void Checker::deregisters(const ibv_mr& region, bool (*uses_memory)(const ibv_qp& qp)) {
+  if (off_) return;
+  const Locked lock(*this);
+  const Work* const work = work_.user_of(region.lkey, [&](const ibv_qp& qp) UIW_NO_THREAD_SAFETY_ANALYSIS {
+    // end_destroy() and begin_destroy() take the lock, so a queue pair that is not ending stays while it is held.
+    const Object* const object = objects_.find(&qp);
+    return object != nullptr && object->live && !object->ending && uses_memory(qp);
+  });
   if (work == nullptr) return;
-  reports_.add(FaultKind::region_in_use, {Place::here(), "deregistered"}, {work->caller, "posted"}, [&] {
+  report(FaultKind::region_in_use, {Place::here(), "deregistered"}, {work->caller, "posted"}, [&] {
     return text("the region with lkey 0x%08x is deregistered while ", region.lkey) + text_of(*work) + " uses it";
   });
 }
 
-void Checker::waits_for_acknowledgements(const void* handle, unsigned missing) {
-  const LockGuard lock(mutex_);
-  const Object* const object = objects_.find(handle);
-  if (object == nullptr) return;
-  reports_.add(FaultKind::event_not_acknowledged, {Place::here(), "waits"}, {object->created, "created"}, [&] {
-    return text(
-        "a call that destroys %s waits, since the program has taken %u of its events and has not acknowledged "
-        "them",
-        name_of(*object).c_str(), missing);
-  });
+void Checker::waits_for_acknowledgements(const void* handle, unsigned missing) noexcept {
+  if (off_) return;
+  try {
+    const Locked lock(*this);
+    const Object* const object = objects_.find(handle);
+    if (object == nullptr) return;
+    report(FaultKind::event_not_acknowledged, {Place::here(), "waits"}, {object->created, "created"}, [&] {
+      return text(
+          "a call that destroys %s waits, since the program has taken %u of its events and has not "
+          "acknowledged them",
+          name_of(*object).c_str(), missing);
+    });
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Checker::report_leaks(const ibv_context* context) {
-  const LockGuard lock(mutex_);
-  objects_.for_live([&](const void* handle, Object& object) {
+  objects_.for_live([&](const void* handle, Object& object) UIW_NO_THREAD_SAFETY_ANALYSIS {
     if (object.generation != fork_generation() || (context != nullptr && object.context != context)) return;
     if (handle == context || std::exchange(object.leaked, true)) return;
     // librdmacm keeps the devices that it has opened, and their domains, until the process ends.
     const bool shared = object.kind == Kind::context || object.kind == Kind::domain;
     if (shared && is_made_by_librdmacm(object.created)) return;
-    reports_.add(FaultKind::leak, {object.created, "created"}, {}, [&] {
+    report(FaultKind::leak, {object.created, "created"}, {}, [&] {
       return text("%s was not destroyed before %s", name_of(object).c_str(),
                   context != nullptr ? "its device was closed" : "the process ended");
     });
   });
 }
 
-void Checker::closes(const ibv_context* context) { report_leaks(context); }
+void Checker::closes(const ibv_context* context) {
+  if (off_) return;
+  const Locked lock(*this);
+  report_leaks(context);
+}
 
 // ---- Work ------------------------------------------------------------------------------------------------------
 
@@ -287,6 +347,7 @@ Work Checker::work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place&
   const Opcode opcode = meaning_of(request.opcode);
   const Queue& queue = work_.queues[&qp];
   Work work;
+  work.number = work_.take_number();
   work.wr_id = request.wr_id;
   work.queue = &qp;
   work.queue_number = queue.number;
@@ -311,8 +372,8 @@ void Checker::name_memory(Work& work, const ibv_sge* list, int count) {
     span.lkey = sge.lkey;
     const auto found = regions_.find(sge.lkey);
     if (found != regions_.end() && !found->second.live) {
-      reports_.add(FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"},
-                   [&] { return text_of(work) + text(" names lkey 0x%08x, whose region was deregistered", sge.lkey); });
+      find(work, FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"},
+           [&] { return text_of(work) + text(" names lkey 0x%08x, whose region was deregistered", sge.lkey); });
     } else if (found != regions_.end() && found->second.address != 0) {
       const Region& region = found->second;
       const std::uint64_t offset = sge.addr - region.iova;
@@ -329,7 +390,7 @@ void Checker::look_for_overlap(const Work& work, const Span& span) {
     if (role == Role::source && work.role == Role::source) continue;
     const Work* const before = work_.find(work_.memory.user_of(span, role));
     if (before == nullptr) continue;
-    reports_.add(FaultKind::memory_overlap, {work.caller, "posted"}, {before->caller, "posted before"}, [&] {
+    find(work, FaultKind::memory_overlap, {work.caller, "posted"}, {before->caller, "posted before"}, [&] {
       return text_of(work) + " has " + octets_of(span) + ", of which some are in use by " + text_of(*before) +
              ", which has not completed";
     });
@@ -339,7 +400,7 @@ void Checker::look_for_overlap(const Work& work, const Span& span) {
   if (same == nullptr || !same->checksum || same->checksum == span.checksum) return;
   const Work* const before = work_.find(same->latest);
   if (before == nullptr) return;
-  reports_.add(FaultKind::source_changed, {work.caller, "posted again"}, {before->caller, "posted before"}, [&] {
+  find(work, FaultKind::source_changed, {work.caller, "posted again"}, {before->caller, "posted before"}, [&] {
     return "the " + octets_of(span) + " of " + text_of(*before) +
            " have changed before it has completed, and are posted again";
   });
@@ -349,25 +410,24 @@ void Checker::look_at_queues(const Work& work) {
   const Queue& queue = work_.queues[work.queue];
   if (work.sends && !work.signaled && queue.depth != 0 && queue.sends.size() >= queue.depth && queue.signaled == 0) {
     const Object* const owner = objects_.find(work.queue);
-    reports_.add(FaultKind::send_queue_stuck, {work.caller, "posted"},
-                 {owner != nullptr ? owner->created : Place(), "created"}, [&] {
-                   return text(
-                       "the send queue of queue pair 0x%06x has %u places, and none of the last %zu requests "
-                       "is signaled; on an adapter nothing can be posted to it any more",
-                       queue.number, queue.depth, queue.sends.size());
-                 });
+    find(work, FaultKind::send_queue_stuck, {work.caller, "posted"},
+         {owner != nullptr ? owner->created : Place(), "created"}, [&] {
+           return text(
+               "the send queue of queue pair 0x%06x has %u places, and none of the last %zu requests "
+               "is signaled; on an adapter nothing can be posted to it any more",
+               queue.number, queue.depth, queue.sends.size());
+         });
   }
   const auto cq = work_.completion_queues.find(work.cq);
-  if (cq == work_.completion_queues.end() || cq->second.may_overrun || cq->second.owed < cq->second.places) return;
-  cq->second.may_overrun = true;
+  if (cq == work_.completion_queues.end() || cq->second.ignores_overrun || cq->second.owed < cq->second.places) return;
   const Object* const object = objects_.find(work.cq);
-  reports_.add(FaultKind::cq_overrun, {work.caller, "posted"},
-               {object != nullptr ? object->created : Place(), "created"}, [&] {
-                 return text_of(work) + text(
-                                            " makes it possible that a completion queue of %zu places overruns: %zu "
-                                            "completions are to come, or were not polled",
-                                            cq->second.places, cq->second.owed + 1);
-               });
+  find(work, FaultKind::cq_overrun, {work.caller, "posted"}, {object != nullptr ? object->created : Place(), "created"},
+       [&] {
+         return text_of(work) + text(
+                                    " makes it possible that a completion queue of %zu places overruns: %zu "
+                                    "completions are to come, or were not polled",
+                                    cq->second.places, cq->second.owed + 1);
+       });
 }
 
 // Computes the checksums of sources, then adds the work to what is known.
@@ -377,7 +437,7 @@ void Checker::enter_work(std::vector<Work>& works) {
       if (work.role == Role::source && span.address != 0) span.checksum = checksum_of(span);
     }
   }
-  const LockGuard lock(mutex_);
+  const Locked lock(*this);
   for (Work& work : works) {
     for (const Span& span : work.spans) {
       if (span.address != 0) look_for_overlap(work, span);
@@ -389,37 +449,37 @@ void Checker::enter_work(std::vector<Work>& works) {
 
 void Checker::begin_post(const ibv_qp& qp, const ibv_send_wr* requests, const Place& caller,
                          std::vector<ibv_send_wr>& copies) {
+  if (off_) return;
   std::vector<Work> works;
   {
-    const LockGuard lock(mutex_);
-    // More than the queue has places for is not posted, so a list without end is not followed either.
-    for (const ibv_send_wr* one = requests; one != nullptr && works.size() <= kMaxQpWr; one = one->next) {
+    const Locked lock(*this);
+    // Many more than the queue has places for are not posted, so a list without end is not followed either.
+    for (const ibv_send_wr* one = requests; one != nullptr && works.size() < kMostAtOnce; one = one->next) {
       copies.push_back(*one);
       works.push_back(work_of(qp, *one, caller));
       name_memory(works.back(), one->sg_list, one->num_sge);
-    }
-    const std::uint64_t first = work_.take_numbers(works.size());
-    for (std::size_t i = 0; i < works.size(); ++i) {
-      works[i].number = copies[i].wr_id = first + i;
-      copies[i].next = i + 1 < works.size() ? &copies[i + 1] : nullptr;
+      copies.back().wr_id = works.back().number;
     }
   }
+  for (std::size_t i = 0; i < copies.size(); ++i) copies[i].next = i + 1 < copies.size() ? &copies[i + 1] : nullptr;
   enter_work(works);
 }
 
 void Checker::begin_post(const void* queue, const ibv_recv_wr* requests, const Place& caller,
                          std::vector<ibv_recv_wr>& copies) {
+  if (off_) return;
   std::vector<Work> works;
   {
-    const LockGuard lock(mutex_);
+    const Locked lock(*this);
     Queue& known = work_.queues[queue];
     if (const Object* const object = objects_.find(queue)) {
       known.shared = object->kind == Kind::shared_receives;
       known.number = object->number;
     }
-    for (const ibv_recv_wr* one = requests; one != nullptr && works.size() <= kMaxSrqWr; one = one->next) {
+    for (const ibv_recv_wr* one = requests; one != nullptr && works.size() < kMostAtOnce; one = one->next) {
       copies.push_back(*one);
       Work work;
+      work.number = work_.take_number();
       work.wr_id = one->wr_id;
       work.queue = queue;
       work.queue_number = known.number;
@@ -431,37 +491,44 @@ void Checker::begin_post(const void* queue, const ibv_recv_wr* requests, const P
       work.signaled = true;
       works.push_back(std::move(work));
       name_memory(works.back(), one->sg_list, one->num_sge);
-    }
-    const std::uint64_t first = work_.take_numbers(works.size());
-    for (std::size_t i = 0; i < works.size(); ++i) {
-      works[i].number = copies[i].wr_id = first + i;
-      copies[i].next = i + 1 < works.size() ? &copies[i + 1] : nullptr;
+      copies.back().wr_id = works.back().number;
     }
   }
+  for (std::size_t i = 0; i < copies.size(); ++i) copies[i].next = i + 1 < copies.size() ? &copies[i + 1] : nullptr;
   enter_work(works);
 }
 
 void Checker::add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller) {
+  if (off_) return;
   std::vector<Work> works;
   {
-    const LockGuard lock(mutex_);
+    const Locked lock(*this);
     works.push_back(work_of(qp, request, caller));
     name_memory(works.back(), request.sg_list, request.num_sge);
-    works.back().number = request.wr_id = work_.take_numbers(1);
   }
+  const std::uint64_t number = works.back().number;
   enter_work(works);
+  request.wr_id = number;
 }
 
 void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepted) {
-  if (accepted == count) return;
-  const LockGuard lock(mutex_);
+  if (off_) return;
+  const Locked lock(*this);
   for (std::size_t i = count; i > accepted; --i) work_.withdraw(first + i - 1);
+  for (Finding& finding : findings_) {
+    if (finding.number < first || finding.number >= first + count) continue;
+    if (finding.number < first + accepted)
+      report(finding.kind, finding.at, finding.other, [&] { return std::move(finding.text); });
+    finding.number = 0;
+  }
+  std::erase_if(findings_, [](const Finding& finding) { return finding.number == 0; });
 }
 
 void Checker::polled(ibv_wc* completions, int count, const void* caller) {
+  if (off_) return;
   std::vector<Work> done;
   {
-    const LockGuard lock(mutex_);
+    const Locked lock(*this);
     for (int i = 0; i < count; ++i) {
       if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
     }
@@ -471,23 +538,26 @@ void Checker::polled(ibv_wc* completions, int count, const void* caller) {
       if (!span.checksum) continue;
       const auto now = checksum_of(span);
       if (!now || now == span.checksum) continue;
-      const LockGuard lock(mutex_);
-      reports_.add(FaultKind::source_changed, {Place::of_call(caller), "its completion was polled"},
-                   {work.caller, "posted"}, [&] {
-                     return "the " + octets_of(span) + " of " + text_of(work) +
-                            " have changed between its post and its completion";
-                   });
+      const Reports::At at{Place::of_call(caller), "its completion was polled"};
+      const Locked lock(*this);
+      report(FaultKind::source_changed, at, {work.caller, "posted"}, [&] {
+        return "the " + octets_of(span) + " of " + text_of(work) + " have changed between its post and its completion";
+      });
     }
   }
 }
 
 void Checker::reset(const ibv_qp& qp) {
-  const LockGuard lock(mutex_);
+  if (off_) return;
+  const Locked lock(*this);
   work_.drop(&qp);
 }
 
-int Checker::finish() {
+// The process may end in a handler of a signal that has interrupted a thread with the lock: then nothing is reported.
+int Checker::finish() UIW_NO_THREAD_SAFETY_ANALYSIS {
+  if (off_ || !lock_soon(mutex_)) return 0;
   report_leaks(nullptr);
+  mutex_.unlock();
   return reports_.finish() != 0 ? static_cast<int>(settings().values.check_exit) : 0;
 }
 

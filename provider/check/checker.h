@@ -36,8 +36,8 @@ class Checker {
 
   // ---- Objects ----
   UIW_API void created(Kind kind, const void* handle, const void* context, std::uint32_t number = 0);
-  // Also to be called when the size of the queue has changed.
   UIW_API void created(const ibv_cq& cq, bool ignores_overrun);
+  UIW_API void resized(const ibv_cq& cq);
   UIW_API void created(const ibv_qp& qp, const ibv_qp_init_attr& attributes);
   // `address` is null if the region is not memory of the program. Also for a region that was registered anew.
   UIW_API void created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova);
@@ -49,22 +49,25 @@ class Checker {
   // Before and after a call that destroys the object; false if it was destroyed before.
   UIW_API bool begin_destroy(const void* handle, const char* function);
   UIW_API void end_destroy(const void* handle, bool destroyed);
-  // A region is about to be deregistered. Null, or a queue pair whose posted work uses it.
-  UIW_API const ibv_qp* user_of(const ibv_mr& region);
-  UIW_API void report_use(const ibv_mr& region, const ibv_qp& qp);
+  // A region is about to be deregistered. `uses_memory` says of a queue pair whether its posted work may still use
+  // memory; it is called for queue pairs that no other thread destroys meanwhile.
+  UIW_API void deregisters(const ibv_mr& region, bool (*uses_memory)(const ibv_qp& qp));
+  // Nothing is known any more of an object, or of what had its lkey before: it was made in a way that is not checked.
+  UIW_API void forget(const void* handle, std::uint32_t lkey = 0);
   // The device is about to be closed: reports what the program has created and not destroyed.
   UIW_API void closes(const ibv_context* context);
   // A call that destroys an object waits for events to be acknowledged, for longer than it should.
-  UIW_API void waits_for_acknowledgements(const void* handle, unsigned missing);
+  UIW_API void waits_for_acknowledgements(const void* handle, unsigned missing) noexcept;
 
   // ---- Work ----
-  // A list of requests to post: copies with numbers of ours in place of wr_id. posted() says how many were accepted.
+  // A list of requests to post: copies with numbers of ours in place of wr_id, one after the other. posted() says how
+  // many were accepted; what is wrong with those is reported then.
   UIW_API void begin_post(const ibv_qp& qp, const ibv_send_wr* requests, const Place& caller,
                           std::vector<ibv_send_wr>& copies);
   UIW_API void begin_post(const void* queue, const ibv_recv_wr* requests, const Place& caller,
                           std::vector<ibv_recv_wr>& copies);
   UIW_API void posted(std::uint64_t first, std::size_t count, std::size_t accepted);
-  // As begin_post(), for one request.
+  // As begin_post(), for one request, whose wr_id is changed.
   UIW_API void add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller);
   // A completion was polled: puts the program's wr_id back in its place.
   UIW_API void polled(ibv_wc* completions, int count, const void* caller);
@@ -84,18 +87,46 @@ class Checker {
     bool live = true;
   };
 
+  // Something wrong with work, to be reported if the work is accepted.
+  struct Finding {
+    std::uint64_t number;
+    FaultKind kind;
+    Reports::At at, other;
+    std::string text;
+  };
+  // Holds the lock, and then shows what was reported meanwhile.
+  class UIW_SCOPED_CAPABILITY Locked {
+   public:
+    explicit Locked(Checker& checker) UIW_ACQUIRE(checker.mutex_) : checker_(checker) { checker_.mutex_.lock(); }
+    ~Locked() UIW_RELEASE() {
+      checker_.mutex_.unlock();
+      checker_.reports_.show_new();
+    }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+   private:
+    Checker& checker_;
+  };
+
   Checker();
   static void before_fork();
   static void after_fork_in_parent();
   static void after_fork_in_child();
 
-  Object& add_object(Kind kind, const void* handle, const void* context, std::uint32_t number) UIW_REQUIRES(mutex_);
+  Object& add_object(Kind kind, const void* handle, const void* context, std::uint32_t number, const Place& place)
+      UIW_REQUIRES(mutex_);
+  template <typename Text>
+  void report(FaultKind kind, const Reports::At& at, const Reports::At& other, Text text) UIW_REQUIRES(mutex_);
+  template <typename Text>
+  void find(const Work& work, FaultKind kind, const Reports::At& at, const Reports::At& other, Text text)
+      UIW_REQUIRES(mutex_);
   Work work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place& caller) UIW_REQUIRES(mutex_);
   void name_memory(Work& work, const ibv_sge* list, int count) UIW_REQUIRES(mutex_);
   void enter_work(std::vector<Work>& works);
   void look_for_overlap(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
   void look_at_queues(const Work& work) UIW_REQUIRES(mutex_);
-  void report_leaks(const ibv_context* context);
+  void report_leaks(const ibv_context* context) UIW_REQUIRES(mutex_);
 
   UIW_API static std::atomic<Checker*> active_;
 
@@ -105,6 +136,10 @@ class Checker {
   PostedWork work_ UIW_GUARDED_BY(mutex_);
   std::unordered_map<std::uint32_t, Region> regions_ UIW_GUARDED_BY(mutex_);  // by lkey; also some that have gone
   std::deque<std::uint32_t> gone_ UIW_GUARDED_BY(mutex_);                     // their lkeys, oldest first
+  std::vector<Finding> findings_ UIW_GUARDED_BY(mutex_);                      // about work that is just being posted
+  bool locked_for_fork_ = false;
+  // In the child of a fork, if the lock could not be had before it: nothing is checked any more.
+  std::atomic<bool> off_{false};
 };
 
 // Keeps the memory of an object that the plugin has destroyed for a while, if the program is checked, so that a call

@@ -33,6 +33,7 @@ struct Object {
   Place destroyed;
   unsigned generation = 0;  // fork_generation() when it was created
   bool live = true;
+  bool ending = false;  // a call that destroys it is under way
   bool leaked = false;  // reported as not destroyed
   unsigned calls = 0;   // calls of the program that use it now
 };
@@ -43,6 +44,8 @@ class Objects {
   // Null if nothing is known of this handle. Objects that were destroyed long ago are not known any more.
   Object* find(const void* handle);
   void destroyed(const void* handle, const Place& place);
+  // What the handle stood for is not known any more.
+  void forget(const void* handle) { all_.erase(handle); }
   // Calls the function for each object that is live.
   template <typename Function>
   void for_live(Function function) {

@@ -15,7 +15,7 @@ class Place {
  public:
   Place() = default;
   // The call that is under way.
-  UIW_API static Place here();
+  static Place here();
   // The call that is under way, which returns to this address; only the frames from there on, and few of them. For
   // functions of the provider that the program calls directly, as those that libibverbs' header defines inline
   // (ibv_post_send, ibv_poll_cq and others). Takes half a microsecond.

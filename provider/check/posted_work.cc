@@ -17,10 +17,6 @@ auto overlapping(const Map& ranges, std::uintptr_t from, std::uintptr_t end) {
   return after->second.end > from ? after : ranges.end();
 }
 
-bool uses(const Work& work, std::uint32_t lkey) {
-  return std::any_of(work.spans.begin(), work.spans.end(), [lkey](const Span& span) { return span.lkey == lkey; });
-}
-
 }  // namespace
 
 std::uint64_t Memory::user_of(const Span& span, Role role) const {
@@ -61,8 +57,6 @@ void Memory::leave(const Span& span, Role role) {
   }
 }
 
-std::uint64_t PostedWork::take_numbers(std::size_t count) { return std::exchange(next_, next_ + count); }
-
 void PostedWork::add(Work work) {
   Queue& queue = queues[work.queue];
   for (Span& span : work.spans) {
@@ -82,7 +76,10 @@ void PostedWork::add(Work work) {
   // it does not know; the oldest is forgotten.
   while (queue.sends.size() > 2 * std::size_t{queue.depth} + 1) {
     const auto oldest = all_.find(queue.sends.front());
-    if (oldest != all_.end() && oldest->second.signaled) break;
+    if (oldest != all_.end() && oldest->second.signaled) {
+      const auto cq = completion_queues.find(oldest->second.cq);
+      if (cq == completion_queues.end() || !cq->second.ignores_overrun) break;
+    }
     queue.sends.pop_front();
     if (oldest != all_.end()) {
       pass(oldest->second);
@@ -96,21 +93,8 @@ const Work* PostedWork::find(std::uint64_t number) const {
   return found != all_.end() ? &found->second : nullptr;
 }
 
-const ibv_qp* PostedWork::queue_pair_with(std::uint32_t lkey) const {
-  if (!users_of_key.contains(lkey)) return nullptr;
-  for (const auto& [number, work] : all_) {
-    const auto queue = queues.find(work.queue);
-    if (queue == queues.end() || queue->second.shared) continue;
-    if (uses(work, lkey)) return static_cast<const ibv_qp*>(work.queue);
-  }
-  return nullptr;
-}
-
-const Work* PostedWork::user_of(std::uint32_t lkey, const ibv_qp* qp) const {
-  for (const auto& [number, work] : all_) {
-    if (work.queue == qp && uses(work, lkey)) return &work;
-  }
-  return nullptr;
+bool PostedWork::uses(const Work& work, std::uint32_t lkey) {
+  return std::any_of(work.spans.begin(), work.spans.end(), [lkey](const Span& span) { return span.lkey == lkey; });
 }
 
 // Removes work that is not in its queue's `sends` any more.
@@ -153,9 +137,10 @@ std::optional<std::uint64_t> PostedWork::complete(std::uint64_t number, std::vec
       sends.pop_front();
       if (oldest == number) break;
       const auto before = all_.find(oldest);
-      if (before == all_.end() || before->second.signaled) continue;
+      if (before == all_.end()) continue;
       pass(before->second);
-      remove(before, &done);
+      // A signaled one has been lost by a queue that overran, or comes later, posted by another thread.
+      remove(before, before->second.signaled ? nullptr : &done);
     }
   }
   remove(all_.find(number), &done);
@@ -176,8 +161,37 @@ void PostedWork::drop(const void* queue) {
   numbers.insert(numbers.end(), found->second.sends.begin(), found->second.sends.end());
   found->second.sends.clear();
   for (const std::uint64_t number : numbers) {
-    if (const auto work = all_.find(number); work != all_.end()) remove(work, nullptr);
+    const auto work = all_.find(number);
+    if (work == all_.end()) continue;
+    pass(work->second);
+    remove(work, nullptr);
   }
+}
+
+void PostedWork::forget_memory(std::uint32_t lkey) {
+  if (!users_of_key.contains(lkey)) return;
+  for (auto& [number, work] : all_) {
+    for (Span& span : work.spans) {
+      if (span.lkey != lkey) continue;
+      memory.leave(span, work.role);
+      span.entered = false;
+      span.address = 0;
+      span.checksum.reset();
+    }
+  }
+}
+
+void PostedWork::leave_to_parent() {
+  for (const auto& [number, work] : all_) pass(work);
+  all_.clear();
+  memory = {};
+  users_of_key.clear();
+  for (auto& [handle, queue] : queues) {
+    queue.sends.clear();
+    queue.receives.clear();
+    queue.signaled = 0;
+  }
+  for (auto& [handle, cq] : completion_queues) cq.owed = 0;
 }
 
 }  // namespace uiw::provider::check

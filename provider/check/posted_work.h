@@ -89,7 +89,7 @@ struct Queue {
 struct CompletionQueue {
   std::size_t places = 0;
   std::size_t owed = 0;  // completions that are to come, or were not polled
-  bool may_overrun = false;
+  bool ignores_overrun = false;
 };
 
 class PostedWork {
@@ -99,32 +99,46 @@ class PostedWork {
   std::unordered_map<const void*, CompletionQueue> completion_queues;
   std::unordered_map<std::uint32_t, unsigned> users_of_key;  // how many spans of posted work have this lkey
 
-  // Numbers for `count` requests, one after the other.
-  std::uint64_t take_numbers(std::size_t count);
+  // The number for the next request, one more than that of the last.
+  std::uint64_t take_number() { return next_++; }
   // Adds work, which is the latest of its queue. All its spans that have an address have been looked at already.
   void add(Work work);
   const Work* find(std::uint64_t number) const;
-  // A queue pair whose posted work uses this lkey, or null; and work of a queue pair that does. Both are slow.
-  const ibv_qp* queue_pair_with(std::uint32_t lkey) const;
-  const Work* user_of(std::uint32_t lkey, const ibv_qp* qp) const;
+  // Work of a queue pair for which `counts` is true, not of a shared receive queue, that uses this lkey; else null.
+  // Slow if there is any.
+  template <typename Counts>
+  const Work* user_of(std::uint32_t lkey, Counts counts) const {
+    if (!users_of_key.contains(lkey)) return nullptr;
+    for (const auto& [number, work] : all_) {
+      if (!work.shared && uses(work, lkey) && counts(*static_cast<const ibv_qp*>(work.queue))) return &work;
+    }
+    return nullptr;
+  }
   // The completion of this work was polled: removes the work and the work without completions before it, and appends
   // all of it to `done`. Returns the program's wr_id; nothing if the number is not one of ours.
   std::optional<std::uint64_t> complete(std::uint64_t number, std::vector<Work>& done);
   // Removes the work, which was not posted after all.
   void withdraw(std::uint64_t number);
-  // Removes all work of the queue: its completions will not come.
+  // Removes all work of the queue: its completions will not come, except for those that a thread is polling.
   void drop(const void* queue);
+  // From now on the work does not use the memory of this lkey.
+  void forget_memory(std::uint32_t lkey);
+  // In the child of a fork: the work is the parent's. Completions that the child polls still have its wr_ids.
+  void leave_to_parent();
 
  private:
   static constexpr std::uint64_t kFirstNumber = 0x7569'7763'0000'0000;  // "uiwc", to be recognized in a dump
-  static constexpr std::size_t kMostPassed = 1024;
+  static constexpr std::size_t kMostPassed = 64 * 1024;
+
+  static bool uses(const Work& work, std::uint32_t lkey);
 
   void remove(std::unordered_map<std::uint64_t, Work>::iterator at, std::vector<Work>* done);
   void pass(const Work& work);
 
   std::uint64_t next_ = kFirstNumber;
   std::unordered_map<std::uint64_t, Work> all_;
-  // Work without a completion of its own that later work has completed; in case that it has failed, and completes.
+  // Work that is not in `all_` any more and whose completion may be polled nevertheless: it had none of its own and has
+  // failed, or another thread polls it while its queue is reset.
   std::unordered_map<std::uint64_t, std::uint64_t> passed_;  // number -> wr_id
   std::deque<std::uint64_t> passed_order_;
 };

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -125,20 +126,58 @@ bool Reports::is_suppressed(const Counted& counted) const {
   });
 }
 
-bool Reports::count(FaultKind kind, const Place& at, const Place& other) {
-  for (Counted& known : faults_) {
-    if (known.kind != kind || !(known.at.place == at) || !(known.other.place == other)) continue;
-    ++known.times;
-    return true;
-  }
-  return faults_.size() == kMostFaults;
+Reports::Counted* Reports::find(FaultKind kind, const At& at, const At& other) {
+  const auto found = std::find_if(faults_.begin(), faults_.end(), [&](const Counted& known) {
+    return known.kind == kind && known.at.place == at.place && known.other.place == other.place;
+  });
+  return found != faults_.end() ? &*found : nullptr;
 }
 
-void Reports::add_new(FaultKind kind, std::string text, const At& at, const At& other) {
-  Counted counted{kind, std::move(text), at, other, lines_of(at.place), lines_of(other.place)};
-  counted.suppressed = is_suppressed(counted) || (is_of_work(kind) && is_made_by_librdmacm(at.place));
-  if (!counted.suppressed) show(counted);
-  faults_.push_back(std::move(counted));
+bool Reports::knows(FaultKind kind, const At& at, const At& other) {
+  const LockGuard lock(mutex_);
+  return find(kind, at, other) != nullptr;
+}
+
+bool Reports::is_new(FaultKind kind, const At& at, const At& other) {
+  const LockGuard lock(mutex_);
+  Counted* const known = find(kind, at, other);
+  if (known != nullptr) ++known->times;
+  return known == nullptr && faults_.size() < kMostFaults;
+}
+
+void Reports::add(FaultKind kind, const At& at, const At& other, std::string text) {
+  const LockGuard lock(mutex_);
+  faults_.push_back({kind, std::move(text), at, other});
+  any_new_.store(true);
+}
+
+void Reports::show_new() noexcept {
+  if (!any_new_.load(std::memory_order_relaxed)) return;
+  const int saved = errno;
+  int state = 0;
+  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+  try {
+    any_new_.store(false);
+    for (std::size_t i = 0;; ++i) {
+      Counted* fault = nullptr;
+      {
+        const LockGuard lock(mutex_);
+        while (i < faults_.size() && faults_[i].shown) ++i;
+        if (i >= faults_.size()) break;
+        fault = &faults_[i];
+        fault->shown = true;
+      }
+      std::vector<SourceLine> at = lines_of(fault->at.place), other = lines_of(fault->other.place);
+      const LockGuard lock(mutex_);
+      fault->at_lines = std::move(at);
+      fault->other_lines = std::move(other);
+      fault->suppressed = is_suppressed(*fault) || (is_of_work(fault->kind) && is_made_by_librdmacm(fault->at.place));
+      if (!fault->suppressed) show(*fault);
+    }
+  } catch (const std::exception&) {
+  }
+  ::pthread_setcancelstate(state, nullptr);
+  errno = saved;
 }
 
 void Reports::show(const Counted& counted) {
@@ -169,6 +208,7 @@ void Reports::write_file() {
 }
 
 std::size_t Reports::finish() {
+  show_new();
   const LockGuard lock(mutex_);
   write_file();
   std::size_t shown = 0, suppressed = 0;
@@ -188,11 +228,6 @@ std::size_t Reports::finish() {
   if (suppressed != 0) heading += ", and " + std::to_string(suppressed) + " suppressed";
   say("process " + std::to_string(::getpid()) + ": " + heading + "\n" + text);
   return shown;
-}
-
-void Reports::forget() {
-  const LockGuard lock(mutex_);
-  faults_.clear();
 }
 
 }  // namespace uiw::provider::check

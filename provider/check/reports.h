@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reports faults: each once, when it is first found, on standard error, and with how often it happened in a summary
-// when the process ends. A fault is the same if its kind and its places are. Thread-safe.
+// when the process ends. A fault is the same if its kind and its places are. Thread-safe; its lock is the innermost
+// one.
 //
 // UIW_CHECK_REPORT names a file to which a JSON object is appended for each fault at the end, one a line.
 // UIW_CHECK_SUPPRESS names a file of faults that are known; each of its lines is the name of a fault, and perhaps a
@@ -10,6 +11,7 @@
 //   memory-overlap  */ib_send_bw   # perftest receives into one buffer
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -41,18 +43,20 @@ class Reports {
     Place place{};
     const char* what = "";
   };
-  // Counts a fault, and reports it if it is new: `at` is the call that shows it, `other` the call that this conflicts
-  // with, if there is one. text() is one sentence with the objects and their numbers. Takes no other lock. Throws
-  // std::bad_alloc.
-  template <typename Text>
-  void add(FaultKind kind, const At& at, const At& other, Text text) {
-    const LockGuard lock(mutex_);
-    if (!count(kind, at.place, other.place)) add_new(kind, text(), at, other);
-  }
+  // Whether this fault was not found before: `at` is the call that shows it, `other` the call that this conflicts with,
+  // if there is one. A fault that is not new is counted.
+  bool is_new(FaultKind kind, const At& at, const At& other) UIW_EXCLUDES(mutex_);
+  // As is_new(), without counting.
+  bool knows(FaultKind kind, const At& at, const At& other) UIW_EXCLUDES(mutex_);
+  // Adds a fault that is new, to be shown by show_new(). `text` is one sentence with the objects and their numbers.
+  // Throws std::bad_alloc.
+  void add(FaultKind kind, const At& at, const At& other, std::string text) UIW_EXCLUDES(mutex_);
+  // Shows what was added since. To be called without a lock: it reads debugging information, by the dynamic linker.
+  void show_new() noexcept UIW_EXCLUDES(mutex_);
   // Writes the summary and the file of reports. Returns how many faults there are that are not suppressed.
   std::size_t finish();
-  // In the child of a fork: forgets what its parent has reported.
-  void forget();
+  // In the child of a fork, with the lock held: forgets what its parent has reported.
+  void forget() UIW_REQUIRES(mutex_) { faults_.clear(); }
   TableMutex& mutex() UIW_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
  private:
@@ -60,19 +64,19 @@ class Reports {
     FaultKind kind;
     std::string text;
     At at, other;
-    std::vector<SourceLine> at_lines, other_lines;
+    std::vector<SourceLine> at_lines{}, other_lines{};
     std::uint64_t times = 1;
-    bool suppressed = false;
+    bool suppressed = false, shown = false;
   };
-  bool count(FaultKind kind, const Place& at, const Place& other) UIW_REQUIRES(mutex_);
-  void add_new(FaultKind kind, std::string text, const At& at, const At& other) UIW_REQUIRES(mutex_);
+  Counted* find(FaultKind kind, const At& at, const At& other) UIW_REQUIRES(mutex_);
   bool is_suppressed(const Counted& counted) const;
   static void show(const Counted& counted);
   void write_file() UIW_REQUIRES(mutex_);
 
   TableMutex mutex_;
   std::vector<Suppression> suppressions_;
-  std::deque<Counted> faults_ UIW_GUARDED_BY(mutex_);
+  std::deque<Counted> faults_ UIW_GUARDED_BY(mutex_);  // whose elements stay where they are
+  std::atomic<bool> any_new_{false};
 };
 
 }  // namespace uiw::provider::check

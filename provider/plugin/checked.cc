@@ -2,7 +2,7 @@
 #include "provider/plugin/checked.h"
 
 #include <cerrno>
-#include <new>
+#include <utility>
 #include <vector>
 
 #include "provider/check/checker.h"
@@ -31,13 +31,16 @@ Checker& checker() { return *Checker::active(); }
 
 // Calls a function that may throw for lack of memory; then the call of the program goes on unchecked.
 template <typename Function>
-void note(Function function) {
+bool note(Function function) {
   const int saved = errno;
+  bool done = true;
   try {
     function();
   } catch (const std::exception&) {
+    done = false;
   }
   errno = saved;
+  return done;
 }
 
 // A call of the program that uses an object, from here to the end of the block.
@@ -60,22 +63,21 @@ class Use {
 
 // ---- Batches (ibv_wr_*) and extended polling --------------------------------------------------------------------
 
+// The batch is over: none of its requests, or all of them, were posted.
+void end_of_batch(const std::vector<std::uint64_t>& numbers, bool posted) {
+  for (auto number = numbers.rbegin(); number != numbers.rend(); ++number)
+    note([&] { checker().posted(*number, 1, posted ? 1 : 0); });
+}
+
 void start_checked(ibv_qp_ex* handle) {
   Qp& qp = *of(handle);
   const Use use(&qp.base.qp, "ibv_wr_start", UIW_CALLER);
   if (!use) return;
+  const Place caller = Place::of_call(UIW_CALLER);
   qp.rnic->begin_batch();
   qp.has_pending = false;
-  qp.batch.clear();
-  qp.batch_caller = Place::of_call(UIW_CALLER);
-}
-
-void end_of_batch(Qp& qp, bool posted) {
-  if (!posted) {
-    for (auto number = qp.batch.rbegin(); number != qp.batch.rend(); ++number)
-      note([&] { checker().posted(*number, 1, 0); });
-  }
-  qp.batch.clear();
+  end_of_batch(std::exchange(qp.batch, {}), false);  // not empty if this thread begins a batch within a batch
+  qp.batch_caller = caller;
 }
 
 int complete_checked(ibv_qp_ex* handle) {
@@ -83,15 +85,13 @@ int complete_checked(ibv_qp_ex* handle) {
   const Use use(&qp.base.qp, "ibv_wr_complete", UIW_CALLER);
   if (!use) return with_errno(EINVAL);
   const int fault = rnic::fault_of_call("post_send");
-  if (fault != 0) {
-    qp.has_pending = false;
-    qp.rnic->abort_batch();
-  } else if (qp.has_pending) {
-    qp.has_pending = false;
-    add_checked(qp, qp.pending);
-  }
+  if (fault == 0 && qp.has_pending) add_checked(qp, qp.pending);
+  qp.has_pending = false;
+  // The end of the batch lets another thread begin one, so the numbers are taken before.
+  const auto numbers = std::exchange(qp.batch, {});
+  if (fault != 0) qp.rnic->abort_batch();
   const int error = fault != 0 ? fault : qp.rnic->end_batch();
-  end_of_batch(qp, error == 0);
+  end_of_batch(numbers, error == 0);
   return with_errno(error);
 }
 
@@ -100,8 +100,9 @@ void abort_checked(ibv_qp_ex* handle) {
   const Use use(&qp.base.qp, "ibv_wr_abort", UIW_CALLER);
   if (!use) return;
   qp.has_pending = false;
+  const auto numbers = std::exchange(qp.batch, {});
   qp.rnic->abort_batch();
-  end_of_batch(qp, false);
+  end_of_batch(numbers, false);
 }
 
 int start_poll_checked(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes) {
@@ -199,7 +200,7 @@ int checked_rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::si
   return error;
 }
 
-bool may_use_memory(const ibv_qp& qp) {
+bool uses_memory(const ibv_qp& qp) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr init{};
   of(const_cast<ibv_qp*>(&qp))->rnic->query(attributes, init);
@@ -211,13 +212,51 @@ int checked_dereg_mr(verbs_mr* mr) {
   bool goes_on = true;
   note([&] { goes_on = checker().begin_destroy(&mr->mr, "ibv_dereg_mr"); });
   if (!goes_on) return with_errno(EINVAL);
-  note([&] {
-    const ibv_qp* const user = checker().user_of(mr->mr);
-    if (user != nullptr && may_use_memory(*user)) checker().report_use(mr->mr, *user);
-  });
+  note([&] { checker().deregisters(mr->mr, uses_memory); });
   const int error = LoggedOperation<"dereg_mr", dereg_mr>::call(mr);
   note([&] { checker().end_destroy(&mr->mr, error == 0); });
   return error;
+}
+
+// Regions that are not memory of the program, or of which its address is not known.
+ibv_mr* note_other(ibv_mr* mr) {
+  if (mr != nullptr) note([&] { checker().created(*mr, nullptr, 0, 0); });
+  return mr;
+}
+
+ibv_mr* checked_alloc_null_mr(ibv_pd* pd) {
+  return there("ibv_alloc_null_mr", pd) ? note_other(LoggedOperation<"alloc_null_mr", alloc_null_mr>::call(pd))
+                                        : nullptr;
+}
+
+ibv_mr* checked_reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access) {
+  if (!there("ibv_reg_dm_mr", pd)) return nullptr;
+  return note_other(LoggedOperation<"reg_dm_mr", reg_dm_mr>::call(pd, dm, offset, length, access));
+}
+
+ibv_mr* checked_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                              int access) {
+  if (!there("ibv_reg_dmabuf_mr", pd)) return nullptr;
+  return note_other(LoggedOperation<"reg_dmabuf_mr", reg_dmabuf_mr>::call(pd, offset, length, iova, fd, access));
+}
+
+// What is imported is not checked, since it ends with what it was imported from.
+ibv_mr* checked_import_mr(ibv_pd* pd, std::uint32_t handle) {
+  ibv_mr* const mr = LoggedOperation<"import_mr", import_mr>::call(pd, handle);
+  if (mr != nullptr) note([&] { checker().forget(mr); });
+  return mr;
+}
+
+ibv_pd* checked_import_pd(ibv_context* context, std::uint32_t handle) {
+  ibv_pd* const pd = LoggedOperation<"import_pd", import_pd>::call(context, handle);
+  if (pd != nullptr) note([&] { checker().forget(pd); });
+  return pd;
+}
+
+ibv_pd* checked_alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
+  ibv_pd* const pd = LoggedOperation<"alloc_parent_domain", alloc_parent_domain>::call(context, attributes);
+  if (pd != nullptr) note([&] { checker().created(Kind::domain, pd, context); });
+  return pd;
 }
 
 ibv_mw* checked_alloc_mw(ibv_pd* pd, ibv_mw_type type) {
@@ -264,7 +303,7 @@ int checked_resize_cq(ibv_cq* cq, int entries) {
   const Use use(cq, "ibv_resize_cq");
   if (!use) return with_errno(EINVAL);
   const int error = LoggedOperation<"resize_cq", resize_cq>::call(cq, entries);
-  if (error == 0) note([&] { checker().created(*cq, false); });
+  if (error == 0) note([&] { checker().resized(*cq); });
   return error;
 }
 
@@ -372,7 +411,7 @@ int checked_post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad) {
   const Use use(qp, "ibv_post_send", caller);
   if (!use) return refuse_post(requests, bad);
   std::vector<ibv_send_wr> copies;
-  note([&] { checker().begin_post(*qp, requests, Place::of_call(caller), copies); });
+  if (!note([&] { checker().begin_post(*qp, requests, Place::of_call(caller), copies); })) copies.clear();
   return post_copies(qp, requests, bad, copies, FaultyPosting<"post_send", post_send>::call);
 }
 
@@ -381,7 +420,7 @@ int checked_post_recv(ibv_qp* qp, ibv_recv_wr* requests, ibv_recv_wr** bad) {
   const Use use(qp, "ibv_post_recv", caller);
   if (!use) return refuse_post(requests, bad);
   std::vector<ibv_recv_wr> copies;
-  note([&] { checker().begin_post(qp, requests, Place::of_call(caller), copies); });
+  if (!note([&] { checker().begin_post(qp, requests, Place::of_call(caller), copies); })) copies.clear();
   return post_copies(qp, requests, bad, copies, FaultyPosting<"post_recv", post_recv>::call);
 }
 
@@ -390,14 +429,24 @@ int checked_post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad
   const Use use(srq, "ibv_post_srq_recv", caller);
   if (!use) return refuse_post(requests, bad);
   std::vector<ibv_recv_wr> copies;
-  note([&] { checker().begin_post(srq, requests, Place::of_call(caller), copies); });
+  if (!note([&] { checker().begin_post(srq, requests, Place::of_call(caller), copies); })) copies.clear();
   return post_copies(srq, requests, bad, copies, FaultyPosting<"post_srq_recv", post_srq_recv>::call);
 }
 
 int checked_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   const void* const place = UIW_CALLER;
   const Use use(qp, "ibv_bind_mw", place), window(mw, "ibv_bind_mw", place);
-  return use && window ? bind_mw(qp, mw, bind) : with_errno(EINVAL);
+  if (!use || !window) return with_errno(EINVAL);
+  ibv_send_wr request{};
+  request.wr_id = bind->wr_id;
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = bind->send_flags;
+  const bool numbered = note([&] { checker().add(*qp, request, Place::of_call(place)); });
+  ibv_mw_bind copy = *bind;
+  copy.wr_id = request.wr_id;
+  const int error = bind_mw(qp, mw, &copy);
+  if (numbered) note([&] { checker().posted(request.wr_id, 1, error == 0 ? 1 : 0); });
+  return error;
 }
 
 int checked_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
@@ -431,8 +480,20 @@ void add_checked(Qp& qp, ibv_send_wr& request) {
   if (goes_on) qp.rnic->add(request);
 }
 
+void note_opened(ibv_context& context) {
+  note([&] { checker().created(Kind::context, &context, &context); });
+}
+
+void note_closes(ibv_context& context) {
+  if (Checker::active() == nullptr) return;
+  note([&] { checker().closes(&context); });
+  note([&] { checker().end_destroy(&context, true); });
+}
+
 const NamedOp kCheckedOps[] = {
     {"alloc_mw", op(checked_alloc_mw)},
+    {"alloc_null_mr", op(checked_alloc_null_mr)},
+    {"alloc_parent_domain", op(checked_alloc_parent_domain)},
     {"alloc_pd", op(checked_alloc_pd)},
     {"bind_mw", op(checked_bind_mw)},
     {"create_ah", op(checked_create_ah)},
@@ -449,6 +510,8 @@ const NamedOp kCheckedOps[] = {
     {"destroy_cq", op(checked_destroy_cq)},
     {"destroy_qp", op(checked_destroy_qp)},
     {"destroy_srq", op(checked_destroy_srq)},
+    {"import_mr", op(checked_import_mr)},
+    {"import_pd", op(checked_import_pd)},
     {"modify_qp", op(checked_modify_qp)},
     {"modify_srq", op(checked_modify_srq)},
     {"poll_cq", op(checked_poll_cq)},
@@ -456,6 +519,8 @@ const NamedOp kCheckedOps[] = {
     {"post_send", op(checked_post_send)},
     {"post_srq_recv", op(checked_post_srq_recv)},
     {"query_qp", op(checked_query_qp)},
+    {"reg_dm_mr", op(checked_reg_dm_mr)},
+    {"reg_dmabuf_mr", op(checked_reg_dmabuf_mr)},
     {"reg_mr", op(checked_reg_mr)},
     {"reg_mr_ex", op(checked_reg_mr_ex)},
     {"req_notify_cq", op(checked_req_notify_cq)},

@@ -15,6 +15,10 @@ namespace uiw::plugin {
 extern const NamedOp kCheckedOps[];
 extern const std::size_t kCheckedOpCount;
 
+// A device was opened, by a process that is checked, or is about to be closed, by any process.
+void note_opened(ibv_context& context);
+void note_closes(ibv_context& context);
+
 // Adds a request to the batch that is open (ibv_wr_*).
 void add_checked(Qp& qp, ibv_send_wr& request);
 

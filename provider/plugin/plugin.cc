@@ -71,7 +71,7 @@ Context* open_context(ibv_device* device, int cmd_fd) {
   if (rnic::check::Checker::begin() != nullptr) {
     static const OpsTable checked = make_ops_table(kCheckedOps, kCheckedOpCount);
     verbs_set_ops(context->verbs, checked.operations);
-    rnic::check::Checker::active()->created(rnic::check::Kind::context, &context->base, &context->base);
+    note_opened(context->base);
   } else if (rnic::calls_may_fail()) {
     static const OpsTable faulty = make_ops_table(kFaultyOps, kFaultyOpCount);
     verbs_set_ops(context->verbs, faulty.operations);
@@ -87,10 +87,7 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
 }
 
 void close_context(Context* context, int error) {
-  if (auto* const checker = rnic::check::Checker::active()) {
-    checker->closes(&context->base);
-    checker->end_destroy(&context->base, true);
-  }
+  note_closes(context->base);
   context->rnic->close();
   std::destroy_at(&context->rnic);  // objects that the program has not destroyed still own the rnic::Context
   discard(context, error);

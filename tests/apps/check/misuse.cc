@@ -305,12 +305,128 @@ void not_acknowledged_of(bool wrong) {
   ibv_destroy_comp_channel(channel);
 }
 
+// ---- Programs that are right, and of which a check may think otherwise ----
+
+// What is refused uses no place of a queue, and no memory.
+void refused_posts() {
+  Side side;
+  ManualQp qp(side.rnic, side.cq, {});
+  qp.to_init();
+  char octets[64] = {};
+  ibv_mr* const mr = reg(side.rnic.pd(), octets, sizeof octets, kAll);
+  for (int i = 0; i < 3 * side.cq.get()->cqe; ++i) {
+    octets[0] = static_cast<char>(i);
+    Request write(IBV_WR_RDMA_WRITE, octets, 64, mr, i % 2 == 0 ? unsigned{IBV_SEND_SIGNALED} : 0U);
+    Request read(IBV_WR_RDMA_READ, octets, 64, mr, IBV_SEND_SIGNALED);
+    write.to(octets, mr);
+    read.to(octets, mr);
+    write.next = &read;
+    if (ibv_post_send(qp.get(), &write, &bad_send) == 0) die("a request is accepted in INIT");
+    if (bad_send != &write) die("bad_wr is not the first request");
+  }
+  qp.destroy();
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
+// In ERR the work uses no memory any more, though its completions have not been polled.
+void drained_after_deregistration() {
+  Talk talk;
+  char octets[64] = {};
+  ibv_mr* const mr = reg(talk.rnic.pd(), octets, sizeof octets, kAll);
+  Receive receive(octets, sizeof octets, mr);
+  ibv_post_recv(talk.near.get(), &receive, &bad_receive);
+  to_state(talk.near.get(), IBV_QPS_ERR);
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  std::memset(octets, 'x', sizeof octets);
+  ibv_mr* const again = reg(talk.rnic.pd(), octets, sizeof octets, kAll);
+  Receive other(octets, sizeof octets, again);
+  ibv_post_recv(talk.far.get(), &other, &bad_receive);
+  const ibv_wc wc = talk.next();
+  expect_own(wc);
+  expect_status("the receive", wc, IBV_WC_WR_FLUSH_ERR);
+  talk.far.destroy();
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(again), 0);
+}
+
+// A child with a device of its own uses the addresses that its parent's work has.
+void child_opens_anew() {
+  Talk talk;
+  Receive receive(talk.peers, 64, talk.peers_mr);
+  ibv_post_recv(talk.far.get(), &receive, &bad_receive);
+  const pid_t child = fork();
+  if (child == 0) {
+    {
+      Rnic rnic(g_host);
+      Cq cq(rnic, 16);
+      ManualQp qp(rnic, cq, {});
+      qp.to_init();
+      ibv_mr* const mr = reg(rnic.pd(), talk.peers, 64, kAll);
+      Receive own(talk.peers, 64, mr);
+      ibv_post_recv(qp.get(), &own, &bad_receive);
+      qp.destroy();
+      ibv_dereg_mr(mr);
+    }
+    std::exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) die("the child has ended with %d", status);
+}
+
+// Two threads that post batches to one queue pair in turn.
+void two_batches() {
+  Side side;
+  ibv_qp_init_attr_ex attributes{};
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.send_cq = attributes.recv_cq = side.cq.get();
+  attributes.cap = qp_attributes({}).cap;
+  attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attributes.pd = side.rnic.pd();
+  attributes.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+  const ManualQp near(side.rnic, made("ibv_create_qp_ex", ibv_create_qp_ex(side.rnic.context(), &attributes)));
+  const ManualQp far(side.rnic, side.cq, {});
+  connect(near, far);
+  char own[64] = {}, peers[64] = {};
+  ibv_mr* const own_mr = reg(side.rnic.pd(), own, sizeof own, kAll);
+  ibv_mr* const peers_mr = reg(side.rnic.pd(), peers, sizeof peers, kAll);
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(near.get());
+  std::atomic<int> credits{16};
+  const auto post = [&](std::uint64_t id) {
+    for (int i = 0; i < 5000; ++i) {
+      while (credits.fetch_sub(1) <= 0) {
+        credits.fetch_add(1);
+        sched_yield();
+      }
+      ibv_wr_start(qp);
+      qp->wr_id = id;
+      qp->wr_flags = IBV_SEND_SIGNALED;
+      ibv_wr_rdma_write(qp, peers_mr->rkey, number(peers));
+      ibv_wr_set_sge(qp, own_mr->lkey, number(own), 8);
+      expect_error("ibv_wr_complete", ibv_wr_complete(qp), 0);
+    }
+  };
+  std::thread one(post, 77), two(post, 78);
+  for (int i = 0; i < 10'000; ++i) {
+    ibv_wc wc{};
+    if (!side.cq.next(wc)) die("no completion in time");
+    expect_own(wc);
+    credits.fetch_add(1);
+  }
+  one.join();
+  two.join();
+  for (ibv_mr* mr : {own_mr, peers_mr}) expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
 Cases pairs(const std::map<std::string, void (*)(bool)>& of) {
   Cases cases;
   for (const auto& [name, run] : of) {
     cases[name] = [run = run] { run(true); };
     cases[name + "_right"] = [run = run] { run(false); };
   }
+  cases["refused-posts_right"] = refused_posts;
+  cases["drained-after-deregistration_right"] = drained_after_deregistration;
+  cases["child-opens-anew_right"] = child_opens_anew;
+  cases["two-batches_right"] = two_batches;
   return cases;
 }
 

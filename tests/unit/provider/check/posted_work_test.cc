@@ -22,7 +22,7 @@ struct Posted {
   }
   std::uint64_t add(bool sends, bool signaled, std::uint64_t wr_id, const std::vector<Span>& spans = {}) {
     Work one;
-    one.number = work.take_numbers(1);
+    one.number = work.take_number();
     one.wr_id = wr_id;
     one.queue = &qp;
     one.sends = sends;
@@ -85,10 +85,14 @@ TEST_CASE("check: receives complete in any order, and work that is withdrawn or 
   posted.work.withdraw(three);
   CHECK(posted.work.find(three) == nullptr);
   CHECK(posted.work.find(one) != nullptr);
-  CHECK(posted.work.queue_pair_with(1) == &posted.qp);
+  const auto all = [](const ibv_qp&) { return true; };
+  REQUIRE(posted.work.user_of(1, all) != nullptr);
+  CHECK(posted.work.user_of(1, all)->number == one);
+  CHECK(posted.work.user_of(1, [](const ibv_qp&) { return false; }) == nullptr);
   posted.work.drop(&posted.qp);
   CHECK(posted.owed() == 0);
-  CHECK(posted.work.queue_pair_with(1) == nullptr);
+  CHECK(posted.work.user_of(1, all) == nullptr);
+  CHECK(posted.work.complete(one, done) == 1U);  // which another thread was polling
   CHECK(posted.work.memory.user_of(span(0, 0x10000), Role::sink) == 0);
 }
 
