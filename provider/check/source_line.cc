@@ -170,10 +170,11 @@ std::vector<SourceLine> lines_of(const Place& place) {
       line.offset = reinterpret_cast<std::uintptr_t>(frame) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
       if (info.dli_sname != nullptr) line.function = demangled(info.dli_sname);
     }
+    // What has called main(), or a thread's function. The debugging information of libc is large.
+    if (!lines.empty() && name_of_file(line.module).starts_with("libc.so")) break;
     // A return address is behind the call, perhaps already in the next line.
     std::vector<SourceLine> of_frame{line};
     if (!is_between(line)) modules.look_up(reinterpret_cast<std::uintptr_t>(frame) - 1, of_frame);
-    if (!lines.empty() && of_frame[0].function.starts_with("__libc_start")) break;  // what has called main()
     for (SourceLine& one : of_frame) {
       if (lines.size() == 1 && is_between(lines[0])) lines.clear();
       lines.push_back(std::move(one));
