@@ -116,8 +116,8 @@ void posted_again_of(bool wrong) {
   for (int i = 0; i < 4; ++i) expect_own(talk.complete());
 }
 
-void batched_source_of(bool wrong) {
-  Side side;
+// A queue pair to which RDMA Writes are posted by ibv_wr_*().
+ibv_qp* make_batching_qp(const Side& side) {
   ibv_qp_init_attr_ex attributes{};
   attributes.qp_type = IBV_QPT_RC;
   attributes.send_cq = attributes.recv_cq = side.cq.get();
@@ -125,8 +125,12 @@ void batched_source_of(bool wrong) {
   attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   attributes.pd = side.rnic.pd();
   attributes.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
-  const ManualQp near(side.rnic, made("ibv_create_qp_ex", ibv_create_qp_ex(side.rnic.context(), &attributes)));
-  const ManualQp far(side.rnic, side.cq, {});
+  return made("ibv_create_qp_ex", ibv_create_qp_ex(side.rnic.context(), &attributes));
+}
+
+void batched_source_of(bool wrong) {
+  Side side;
+  const ManualQp near(side.rnic, make_batching_qp(side)), far(side.rnic, side.cq, {});
   connect(near, far);
   char own[64] = {}, peers[64] = {};
   ibv_mr* const own_mr = reg(side.rnic.pd(), own, sizeof own, kAll);
@@ -376,15 +380,7 @@ void child_opens_anew() {
 // Two threads that post batches to one queue pair in turn.
 void two_batches() {
   Side side;
-  ibv_qp_init_attr_ex attributes{};
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.send_cq = attributes.recv_cq = side.cq.get();
-  attributes.cap = qp_attributes({}).cap;
-  attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  attributes.pd = side.rnic.pd();
-  attributes.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
-  const ManualQp near(side.rnic, made("ibv_create_qp_ex", ibv_create_qp_ex(side.rnic.context(), &attributes)));
-  const ManualQp far(side.rnic, side.cq, {});
+  const ManualQp near(side.rnic, make_batching_qp(side)), far(side.rnic, side.cq, {});
   connect(near, far);
   char own[64] = {}, peers[64] = {};
   ibv_mr* const own_mr = reg(side.rnic.pd(), own, sizeof own, kAll);
