@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "kernel-abi/interposer/entry.h"
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
-#include "tools/json.h"
 #include "tools/table.h"
 
 // Defined in libuiw.so.1.

@@ -191,6 +191,7 @@ void Checker::created(const ibv_cq& cq, bool ignores_overrun) {
 }
 
 void Checker::resized(const ibv_cq& cq) {
+  if (off_) return;
   const Locked lock(*this);
   if (const auto known = work_.completion_queues.find(&cq); known != work_.completion_queues.end())
     known->second.places = static_cast<std::size_t>(cq.cqe);
@@ -215,14 +216,14 @@ void Checker::created(const ibv_mr& region, const void* address, std::uint64_t l
   const Place place = Place::here();
   const Locked lock(*this);
   add_object(Kind::region, &region, region.context, region.lkey, place);
-  regions_[region.lkey] = {&region, reinterpret_cast<std::uintptr_t>(address), length, iova, place, {}, true};
+  work_.forget_memory(region.lkey);  // of what had this lkey before
+  regions_[region.lkey] = {&region, reinterpret_cast<std::uintptr_t>(address), length, iova};
 }
 
-void Checker::forget(const void* handle, std::uint32_t lkey) {
+void Checker::forget(const void* handle) {
   if (off_) return;
   const Locked lock(*this);
   objects_.forget(handle);
-  if (lkey != 0) regions_.erase(lkey);
 }
 
 bool Checker::enter(const void* handle, const char* function, const void* caller) {
@@ -256,11 +257,8 @@ bool Checker::begin_destroy(const void* handle, const char* function) {
   Object* const object = objects_.find(handle);
   if (object == nullptr) return true;
   object->ending = true;
-  if (object->calls == 0 || --object->calls == 0) return true;
-  report(FaultKind::destroyed_in_use, {Place::here(), "destroyed"}, {object->created, "created"}, [&] {
-    return text("%s destroys %s while another thread is inside a call that uses it", function,
-                name_of(*object).c_str());
-  });
+  if (object->calls != 0) --object->calls;
+  object->raced = object->calls != 0;
   return true;
 }
 
@@ -272,6 +270,11 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   if (object == nullptr) return;
   object->ending = false;
   if (!destroyed) return;
+  if (object->raced) {
+    report(FaultKind::destroyed_in_use, {place, "destroyed"}, {object->created, "created"}, [&] {
+      return text("%s was destroyed while another thread was inside a call that uses it", name_of(*object).c_str());
+    });
+  }
   objects_.destroyed(handle, place);
   if (object->kind == Kind::queue_pair || object->kind == Kind::shared_receives) {
     work_.drop(handle);
@@ -527,11 +530,10 @@ void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepte
 void Checker::polled(ibv_wc* completions, int count, const void* caller) {
   if (off_) return;
   std::vector<Work> done;
-  {
-    const Locked lock(*this);
-    for (int i = 0; i < count; ++i) {
-      if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
-    }
+  // With the lock: a call that deregisters the memory meanwhile takes it, too, before it returns.
+  const Locked lock(*this);
+  for (int i = 0; i < count; ++i) {
+    if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
   }
   for (const Work& work : done) {
     for (const Span& span : work.spans) {
@@ -539,7 +541,6 @@ void Checker::polled(ibv_wc* completions, int count, const void* caller) {
       const auto now = checksum_of(span);
       if (!now || now == span.checksum) continue;
       const Reports::At at{Place::of_call(caller), "its completion was polled"};
-      const Locked lock(*this);
       report(FaultKind::source_changed, at, {work.caller, "posted"}, [&] {
         return "the " + octets_of(span) + " of " + text_of(work) + " have changed between its post and its completion";
       });
@@ -558,6 +559,8 @@ int Checker::finish() UIW_NO_THREAD_SAFETY_ANALYSIS {
   if (off_ || !lock_soon(mutex_)) return 0;
   report_leaks(nullptr);
   mutex_.unlock();
+  if (!lock_soon(reports_.mutex())) return 0;
+  reports_.mutex().unlock();
   return reports_.finish() != 0 ? static_cast<int>(settings().values.check_exit) : 0;
 }
 

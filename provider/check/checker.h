@@ -43,7 +43,8 @@ class Checker {
   UIW_API void created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova);
 
   // A call of the program that uses an object. False if the object was destroyed, which is reported: the call must not
-  // reach it. The call ends with leave(), if enter() was true.
+  // reach it. The call ends with leave(), if enter() was true. `caller`: the address that a call which the program has
+  // made directly returns to (Place::of_call()); null for other calls.
   UIW_API bool enter(const void* handle, const char* function, const void* caller);
   UIW_API void leave(const void* handle);
   // Before and after a call that destroys the object; false if it was destroyed before.
@@ -52,8 +53,8 @@ class Checker {
   // A region is about to be deregistered. `uses_memory` says of a queue pair whether its posted work may still use
   // memory; it is called for queue pairs that no other thread destroys meanwhile.
   UIW_API void deregisters(const ibv_mr& region, bool (*uses_memory)(const ibv_qp& qp));
-  // Nothing is known any more of an object, or of what had its lkey before: it was made in a way that is not checked.
-  UIW_API void forget(const void* handle, std::uint32_t lkey = 0);
+  // Nothing is known any more of the object with this handle: one that is not checked has its place.
+  UIW_API void forget(const void* handle);
   // The device is about to be closed: reports what the program has created and not destroyed.
   UIW_API void closes(const ibv_context* context);
   // A call that destroys an object waits for events to be acknowledged, for longer than it should.
@@ -83,7 +84,7 @@ class Checker {
     const void* handle = nullptr;
     std::uintptr_t address = 0;
     std::uint64_t length = 0, iova = 0;
-    Place created, destroyed;
+    Place destroyed{};
     bool live = true;
   };
 

@@ -34,6 +34,7 @@ struct Object {
   unsigned generation = 0;  // fork_generation() when it was created
   bool live = true;
   bool ending = false;  // a call that destroys it is under way
+  bool raced = false;   // it had begun while another call used the object
   bool leaked = false;  // reported as not destroyed
   unsigned calls = 0;   // calls of the program that use it now
 };

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/json.h"
 #include "provider/process/log.h"
 #include "provider/process/notice.h"
 #include "provider/process/settings.h"
@@ -42,33 +43,17 @@ std::string places(const char* what, const std::vector<SourceLine>& lines) {
   return text;
 }
 
-std::string quoted(const std::string& text) {
-  std::string json = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      json += '\\';
-      json += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
-      json += escape;
-    } else {
-      json += c;
-    }
+std::string json_of(const Reports::At& call, const std::vector<SourceLine>& lines) {
+  std::vector<std::string> stack;
+  stack.reserve(lines.size());
+  for (const SourceLine& line : lines) {
+    stack.push_back(json_object({{"function", json_string(short_name(line.function))},
+                                 {"file", json_string(line.file)},
+                                 {"line", std::to_string(line.line)},
+                                 {"module", json_string(line.module)},
+                                 {"offset", std::to_string(line.offset)}}));
   }
-  return json + '"';
-}
-
-std::string json_of(const char* what, const std::vector<SourceLine>& lines) {
-  std::string json = "{\"what\": " + quoted(what) + ", \"stack\": [";
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const SourceLine& line = lines[i];
-    json += (i == 0 ? "{" : ", {");
-    json += "\"function\": " + quoted(short_name(line.function)) + ", \"file\": " + quoted(line.file) +
-            ", \"line\": " + std::to_string(line.line) + ", \"module\": " + quoted(line.module) +
-            ", \"offset\": " + std::to_string(line.offset) + "}";
-  }
-  return json + "]}";
+  return json_object({{"what", json_string(call.what)}, {"stack", json_array(stack)}});
 }
 
 // Faults that the one who posts work makes. Where librdmacm does, as for rsockets, the program cannot mend them.
@@ -195,13 +180,16 @@ void Reports::write_file() {
   const int fd = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
   if (fd < 0) return say(file + " cannot be written: " + text_of_errno(errno) + "\n");
   for (const Counted& counted : faults_) {
-    const std::string line =
-        std::string("{\"fault\": ") + quoted(info_of(counted.kind).name) +
-        ", \"process\": " + std::to_string(::getpid()) + ", \"times\": " + std::to_string(counted.times) +
-        ", \"suppressed\": " + (counted.suppressed ? "true" : "false") + ", \"text\": " + quoted(counted.text) +
-        ", \"advice\": " + quoted(info_of(counted.kind).advice) +
-        ", \"at\": " + json_of(counted.at.what, counted.at_lines) +
-        ", \"other\": " + json_of(counted.other.what, counted.other_lines) + "}\n";
+    const FaultInfo& info = info_of(counted.kind);
+    const std::string line = json_object({{"fault", json_string(info.name)},
+                                          {"process", std::to_string(::getpid())},
+                                          {"times", std::to_string(counted.times)},
+                                          {"suppressed", json_bool(counted.suppressed)},
+                                          {"text", json_string(counted.text)},
+                                          {"advice", json_string(info.advice)},
+                                          {"at", json_of(counted.at, counted.at_lines)},
+                                          {"other", json_of(counted.other, counted.other_lines)}}) +
+                             "\n";
     if (::write(fd, line.data(), line.size()) < 0) break;
   }
   ::close(fd);

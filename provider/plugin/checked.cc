@@ -434,14 +434,14 @@ int checked_post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad
 }
 
 int checked_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
-  const void* const place = UIW_CALLER;
-  const Use use(qp, "ibv_bind_mw", place), window(mw, "ibv_bind_mw", place);
+  const void* const caller = UIW_CALLER;
+  const Use use(qp, "ibv_bind_mw", caller), window(mw, "ibv_bind_mw", caller);
   if (!use || !window) return with_errno(EINVAL);
   ibv_send_wr request{};
   request.wr_id = bind->wr_id;
   request.opcode = IBV_WR_BIND_MW;
   request.send_flags = bind->send_flags;
-  const bool numbered = note([&] { checker().add(*qp, request, Place::of_call(place)); });
+  const bool numbered = note([&] { checker().add(*qp, request, Place::of_call(caller)); });
   ibv_mw_bind copy = *bind;
   copy.wr_id = request.wr_id;
   const int error = bind_mw(qp, mw, &copy);

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/json.h"
 #include "tools/child.h"
 #include "tools/doctor/checks.h"
-#include "tools/json.h"
 
 namespace uiw::tools {
 namespace {

@@ -5,11 +5,12 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
+#include "base/json.h"
 #include "tools/address.h"
-#include "tools/json.h"
 #include "tools/table.h"
 #include "tools/version/version.h"
 
+using namespace uiw;
 using namespace uiw::tools;
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writing JSON (RFC 8259), as much of it as the --json options need.
+// Writing JSON (RFC 8259), as much of it as the --json options and reports need.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace uiw::tools {
+namespace uiw {
 
 // Each returns the text of a JSON value.
 std::string json_string(std::string_view text);  // bytes that are not UTF-8 become U+FFFD
@@ -16,4 +16,4 @@ std::string json_bool(bool value);
 std::string json_array(const std::vector<std::string>& values);
 std::string json_object(const std::vector<std::pair<std::string, std::string>>& members);
 
-}  // namespace uiw::tools
+}  // namespace uiw

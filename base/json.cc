@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "tools/json.h"
+#include "base/json.h"
 
 #include <cmath>
 #include <cstdio>
 
-namespace uiw::tools {
+namespace uiw {
 namespace {
 
 // The length of the UTF-8 sequence (RFC 3629 section 4) at the start of `text`; 0 if there is none.
@@ -78,4 +78,4 @@ std::string json_object(const std::vector<std::pair<std::string, std::string>>& 
   return out + "}";
 }
 
-}  // namespace uiw::tools
+}  // namespace uiw
