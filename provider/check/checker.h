@@ -117,8 +117,11 @@ class Checker {
 
   Object& add_object(Kind kind, const void* handle, const void* context, std::uint32_t number, const Place& place)
       UIW_REQUIRES(mutex_);
+  // `text` makes the sentence, if the fault is new.
   template <typename Text>
-  void report(FaultKind kind, const Reports::At& at, const Reports::At& other, Text text) UIW_REQUIRES(mutex_);
+  void report(FaultKind kind, const Reports::At& at, const Reports::At& other, Text text) UIW_REQUIRES(mutex_) {
+    if (reports_.is_new(kind, at, other)) reports_.add(kind, at, other, text());
+  }
   template <typename Text>
   void find(const Work& work, FaultKind kind, const Reports::At& at, const Reports::At& other, Text text)
       UIW_REQUIRES(mutex_);
