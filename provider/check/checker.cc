@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/guarded_copy.h"
+#include "provider/check/program_memory.h"
 #include "provider/check/text.h"
 #include "provider/process/settings.h"
 
@@ -51,10 +52,10 @@ __attribute__((destructor)) void end_of_process() {
 
 std::atomic<Checker*> Checker::active_{nullptr};
 
-Checker* Checker::begin() {
-  if (!settings().values.check) return nullptr;
-  static Checker* const made = [] {
-    static Immortal<Checker> instance;
+Checker* Checker::begin(const Questions& questions) {
+  if (settings().values.check == Check::off) return nullptr;
+  static Checker* const made = [&questions] {
+    static Immortal<Checker> instance(questions);
     active_.store(&*instance, std::memory_order_release);
     ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     return &*instance;
@@ -62,7 +63,7 @@ Checker* Checker::begin() {
   return made;
 }
 
-Checker::Checker() { install_copy_guard(); }
+Checker::Checker(const Questions& questions) : questions_(questions) { install_copy_guard(); }
 
 // A thread may hold the lock and wait for one that a handler of the program has taken for this fork. So the lock is not
 // waited for without end; without it the child checks nothing.
@@ -88,6 +89,8 @@ void Checker::after_fork_in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   self.reports_.forget();
   self.work_.leave_to_parent();
   self.findings_.clear();
+  self.refusals_.clear();
+  self.watched_.store(0);
   self.objects_.for_live([](const void*, Object& object) { object.calls = 0; });
   after_fork_in_parent();
 }
@@ -112,12 +115,15 @@ void Checker::created(Kind kind, const void* handle, const void* context, std::u
   add_object(kind, handle, context, number, place);
 }
 
-void Checker::created(const ibv_cq& cq, bool ignores_overrun) {
+void Checker::created(const ibv_cq& cq, int channel, bool ignores_overrun) {
   if (off_) return;
   const Place place = Place::here();
   const Locked lock(*this);
   add_object(Kind::completion_queue, &cq, cq.context, 0, place);
-  work_.completion_queues[&cq] = {static_cast<std::size_t>(cq.cqe), 0, ignores_overrun};
+  CompletionQueue& queue = work_.completion_queues[&cq] = {};
+  queue.places = static_cast<std::size_t>(cq.cqe);
+  queue.ignores_overrun = ignores_overrun;
+  queue.channel = channel;
 }
 
 void Checker::resized(const ibv_cq& cq) {
@@ -139,15 +145,24 @@ void Checker::created(const ibv_qp& qp, const ibv_qp_init_attr& attributes) {
   queue.depth = attributes.cap.max_send_wr;
   queue.send_cq = qp.send_cq;
   queue.receive_cq = qp.recv_cq;
+  queue.receives_from = qp.srq;
 }
 
-void Checker::created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova) {
+void Checker::created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova,
+                      unsigned access) {
   if (off_) return;
   const Place place = Place::here();
   const Locked lock(*this);
   add_object(Kind::region, &region, region.context, region.lkey, place);
   work_.forget_memory(region.lkey);  // of what had this lkey before
-  regions_[region.lkey] = {&region, reinterpret_cast<std::uintptr_t>(address), length, iova};
+  shared_sinks_.erase(region.lkey);
+  Region& known = regions_[region.lkey] = {};
+  known.handle = &region;
+  known.address = reinterpret_cast<std::uintptr_t>(address);
+  known.length = length;
+  known.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+  known.access = access;
+  known.created = place;
 }
 
 void Checker::forget(const void* handle) {
@@ -186,6 +201,8 @@ bool Checker::begin_destroy(const void* handle, const char* function) {
   const Locked lock(*this);
   Object* const object = objects_.find(handle);
   if (object == nullptr) return true;
+  if (warns() && object->kind == Kind::queue_pair && object->generation == fork_generation())
+    look_at_last_sends(handle, Place::here());
   object->ending = true;
   if (object->calls != 0) --object->calls;
   object->raced = object->calls != 0;
@@ -200,6 +217,7 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   if (object == nullptr) return;
   object->ending = false;
   if (!destroyed) return;
+  look_at_waits();
   if (object->raced) {
     report(FaultKind::destroyed_in_use, {place, "destroyed"}, {object->created, "created"}, [&] {
       return text("%s was destroyed while another thread was inside a call that uses it", name_of(*object).c_str());
@@ -208,7 +226,10 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   objects_.destroyed(handle, place);
   if (object->kind == Kind::queue_pair || object->kind == Kind::shared_receives) {
     work_.drop(handle);
-    work_.queues.erase(handle);
+    if (const auto queue = work_.queues.find(handle); queue != work_.queues.end()) {
+      stop_watching(queue->second);
+      work_.queues.erase(queue);
+    }
   }
   if (object->kind == Kind::completion_queue) work_.completion_queues.erase(handle);
   if (object->kind != Kind::region) return;
@@ -217,6 +238,7 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   if (region == regions_.end() || region->second.handle != handle) return;
   region->second.live = false;
   region->second.destroyed = place;
+  region->second.ended = std::chrono::steady_clock::now();
   gone_.push_back(object->number);
   if (gone_.size() <= kMostGone) return;
   if (const auto oldest = regions_.find(gone_.front()); oldest != regions_.end() && !oldest->second.live)
@@ -224,13 +246,35 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   gone_.pop_front();
 }
 
-void Checker::deregisters(const ibv_mr& region, bool (*uses_memory)(const ibv_qp& qp)) {
+// end_destroy() and begin_destroy() take the lock, so an object that is not ending stays while it is held.
+bool Checker::is_there(const void* handle) {
+  const Object* const object = objects_.find(handle);
+  return object != nullptr && object->live && !object->ending;
+}
+
+Place Checker::place_of(const void* handle) {
+  const Object* const object = objects_.find(handle);
+  return object != nullptr ? object->created : Place();
+}
+
+void Checker::deregisters(const ibv_mr& region) {
   if (off_) return;
   const Locked lock(*this);
+  const auto known = regions_.find(region.lkey);
+  if (known != regions_.end() && known->second.live && known->second.is_kept() &&
+      !is_mapped(known->second.address, known->second.length)) {
+    report(FaultKind::memory_unmapped, {Place::here(), "deregistered"}, {known->second.created, "registered"}, [&] {
+      return text(
+          "memory of the region with lkey 0x%08x (%llu octets at 0x%llx) was unmapped before the region is "
+          "deregistered",
+          region.lkey, static_cast<unsigned long long>(known->second.length),
+          static_cast<unsigned long long>(known->second.address));
+    });
+  }
   const Work* const work = work_.user_of(region.lkey, [&](const ibv_qp& qp) UIW_NO_THREAD_SAFETY_ANALYSIS {
-    // end_destroy() and begin_destroy() take the lock, so a queue pair that is not ending stays while it is held.
-    const Object* const object = objects_.find(&qp);
-    return object != nullptr && object->live && !object->ending && uses_memory(qp);
+    if (!is_there(&qp)) return false;
+    const ibv_qp_state state = questions_.state_of(qp);
+    return state != IBV_QPS_RESET && state != IBV_QPS_ERR && state != IBV_QPS_SQE;
   });
   if (work == nullptr) return;
   report(FaultKind::region_in_use, {Place::here(), "deregistered"}, {work->caller, "posted"}, [&] {
@@ -277,6 +321,7 @@ void Checker::closes(const ibv_context* context) {
 // The process may end in a handler of a signal that has interrupted a thread with the lock: then nothing is reported.
 int Checker::finish() UIW_NO_THREAD_SAFETY_ANALYSIS {
   if (off_ || !lock_soon(mutex_)) return 0;
+  look_at_waits();
   report_leaks(nullptr);
   mutex_.unlock();
   if (!lock_soon(reports_.mutex())) return 0;

@@ -3,17 +3,20 @@
 // after each call that creates, uses or destroys an object, posts work or polls completions. The rest of the library
 // does not know it. Without UIW_CHECK there is no Checker, and the plugin's operations are others, which do not ask.
 //
-// Thread-safe. One lock protects all that is known; while it is held, only reports are written. Functions that
-// allocate may throw std::bad_alloc, in which case the program's call goes on unchecked.
+// Thread-safe. One lock protects all that is known; while it is held, only reports are written and questions are asked.
+// Functions that allocate may throw std::bad_alloc, in which case the program's call goes on unchecked.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/immortal.h"
@@ -24,23 +27,39 @@
 #include "provider/check/posted_work.h"
 #include "provider/check/reports.h"
 #include "provider/export.h"
+#include "rdmap/rdmap_format.h"
 
 namespace uiw::provider::check {
+
+// What the Checker asks about objects that are there. The functions may take locks of the object, a queue pair's
+// sender's lock and a completion queue's producer's lock; who holds one of these must not call the Checker.
+struct Questions {
+  ibv_qp_state (*state_of)(const ibv_qp& qp);
+  struct Completions {
+    std::uint64_t pushed = 0, taken = 0;  // how many since the queue was created
+    bool requested = false;               // an event is to be given for the next one,
+    bool solicited_only = false;          // if that is solicited
+    bool gave_events = false;
+  };
+  Completions (*look_at)(const ibv_cq& cq);
+};
 
 class Checker {
  public:
   // Null if UIW_CHECK is off, or until begin().
   UIW_API static Checker* active() { return active_.load(std::memory_order_acquire); }
   // Makes the Checker if UIW_CHECK is on. To be called before a device is opened.
-  UIW_API static Checker* begin();
+  UIW_API static Checker* begin(const Questions& questions);
 
   // ---- Objects ----
   UIW_API void created(Kind kind, const void* handle, const void* context, std::uint32_t number = 0);
-  UIW_API void created(const ibv_cq& cq, bool ignores_overrun);
+  // `channel`: its descriptor, or -1.
+  UIW_API void created(const ibv_cq& cq, int channel, bool ignores_overrun);
   UIW_API void resized(const ibv_cq& cq);
   UIW_API void created(const ibv_qp& qp, const ibv_qp_init_attr& attributes);
   // `address` is null if the region is not memory of the program. Also for a region that was registered anew.
-  UIW_API void created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova);
+  UIW_API void created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova,
+                       unsigned access);
 
   // A call of the program that uses an object. False if the object was destroyed, which is reported: the call must not
   // reach it. The call ends with leave(), if enter() was true. `caller`: the address that a call which the program has
@@ -50,9 +69,8 @@ class Checker {
   // Before and after a call that destroys the object; false if it was destroyed before.
   UIW_API bool begin_destroy(const void* handle, const char* function);
   UIW_API void end_destroy(const void* handle, bool destroyed);
-  // A region is about to be deregistered. `uses_memory` says of a queue pair whether its posted work may still use
-  // memory; it is called for queue pairs that no other thread destroys meanwhile.
-  UIW_API void deregisters(const ibv_mr& region, bool (*uses_memory)(const ibv_qp& qp));
+  // A region is about to be deregistered.
+  UIW_API void deregisters(const ibv_mr& region);
   // Nothing is known any more of the object with this handle: one that is not checked has its place.
   UIW_API void forget(const void* handle);
   // The device is about to be closed: reports what the program has created and not destroyed.
@@ -60,20 +78,59 @@ class Checker {
   // A call that destroys an object waits for events to be acknowledged, for longer than it should.
   UIW_API void waits_for_acknowledgements(const void* handle, unsigned missing) noexcept;
 
+  // ---- Events ----
+  // Before the program requests an event of a completion queue.
+  UIW_API void requests_event(const ibv_cq& cq, const void* caller);
+  // A thread that waits for the events of a channel. It is looked at after kPatience, and then again and again.
+  struct Sleep {
+    struct Seen {
+      const ibv_cq* cq;
+      std::uint64_t pushed;
+    };
+    int channel = -1;
+    std::vector<Seen> seen{};  // what the channel's queues had at the last look
+  };
+  static constexpr std::chrono::seconds kPatience{1};
+  Sleep begin_sleep(int channel) noexcept;
+  void sleeps(Sleep& sleep) noexcept;
+
   // ---- Work ----
   // A list of requests to post: copies with numbers of ours in place of wr_id, one after the other. posted() says how
-  // many were accepted; what is wrong with those is reported then.
+  // many were accepted, and with which errno others were refused; what is wrong with those is reported then.
   UIW_API void begin_post(const ibv_qp& qp, const ibv_send_wr* requests, const Place& caller,
                           std::vector<ibv_send_wr>& copies);
   UIW_API void begin_post(const void* queue, const ibv_recv_wr* requests, const Place& caller,
                           std::vector<ibv_recv_wr>& copies);
-  UIW_API void posted(std::uint64_t first, std::size_t count, std::size_t accepted);
+  UIW_API void posted(std::uint64_t first, std::size_t count, std::size_t accepted, int error);
   // As begin_post(), for one request, whose wr_id is changed.
   UIW_API void add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller);
-  // A completion was polled: puts the program's wr_id back in its place.
-  UIW_API void polled(ibv_wc* completions, int count, const void* caller);
+  // Completions were polled: puts the program's wr_ids back in their place. If there are none, looks now and then for
+  // what will never come. `frame`: that of the function that the program has called.
+  UIW_API void polled(const ibv_cq& cq, ibv_wc* completions, int count, const void* caller, const void* frame);
   // The queue pair was reset.
   UIW_API void reset(const ibv_qp& qp);
+
+  // ---- What not every adapter has (`--check=all`) ----
+  // The program has asked for a queue pair; `wanted` is what it has asked for, not what it was given.
+  UIW_API void asks_for_qp(const ibv_qp_cap& wanted, ibv_qp_type type, bool shared, bool batches);
+  UIW_API void asks_for_cq(int entries);
+  enum class Feature : std::uint8_t { shared_receives, windows, resize, on_demand };
+  UIW_API void asks_for(Feature feature);
+  UIW_API void asks_for_step(const ibv_qp_attr& attributes, int mask);
+
+  // ---- Messages of peers ----
+  // Called by threads that receive, with the receiver's lock of the queue pair held.
+  //
+  // A message finds no receive posted; then it has one. An adapter would have waited for `patience`, for ever if there
+  // is none.
+  void message_waits(const ibv_qp& qp) noexcept;
+  void message_goes_on(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept;
+  // A message is about to be placed into the memory of the receive with this number, or has been.
+  void receive_begins(std::uint64_t number) noexcept;
+  void receive_filled(std::uint64_t number) noexcept;
+  // This end refuses what the peer has sent, or the peer has refused what this end has sent.
+  void refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
+  void is_refused(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
 
   // The process ends. Returns the exit status that it is to have because of faults, or 0.
   int finish();
@@ -84,8 +141,16 @@ class Checker {
     const void* handle = nullptr;
     std::uintptr_t address = 0;
     std::uint64_t length = 0, iova = 0;
-    Place destroyed{};
+    unsigned access = 0;
+    Place created{}, destroyed{};
+    std::chrono::steady_clock::time_point ended{};
     bool live = true;
+
+    bool contains(std::uint64_t offset, std::uint64_t size) const {
+      return offset - iova <= length && size <= length - (offset - iova);
+    }
+    // Whether it has to be there as long as it is registered.
+    bool is_kept() const { return address != 0 && (access & IBV_ACCESS_ON_DEMAND) == 0; }
   };
 
   // Something wrong with work, to be reported if the work is accepted.
@@ -110,7 +175,7 @@ class Checker {
     Checker& checker_;
   };
 
-  Checker();
+  explicit Checker(const Questions& questions);
   static void before_fork();
   static void after_fork_in_parent();
   static void after_fork_in_child();
@@ -122,18 +187,45 @@ class Checker {
   void report(FaultKind kind, const Reports::At& at, const Reports::At& other, Text text) UIW_REQUIRES(mutex_) {
     if (reports_.is_new(kind, at, other)) reports_.add(kind, at, other, text());
   }
+  // As report(), once the work is accepted.
   template <typename Text>
   void find(const Work& work, FaultKind kind, const Reports::At& at, const Reports::At& other, Text text)
-      UIW_REQUIRES(mutex_);
+      UIW_REQUIRES(mutex_) {
+    findings_.push_back({work.number, kind, at, other, reports_.knows(kind, at, other) ? std::string() : text()});
+  }
   Work work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place& caller) UIW_REQUIRES(mutex_);
   void name_memory(Work& work, const ibv_sge* list, int count) UIW_REQUIRES(mutex_);
   void enter_work(std::vector<Work>& works);
   void look_for_overlap(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
   void look_at_queues(const Work& work) UIW_REQUIRES(mutex_);
+  static bool warns();
+  void warn(const char* function, const std::string& complaints);
+  void look_at_portability(const Work& work, const ibv_qp& qp, const ibv_send_wr& request) UIW_REQUIRES(mutex_);
+  void look_at_last_sends(const void* handle, const Place& place) UIW_REQUIRES(mutex_);
+  bool is_there(const void* handle) UIW_REQUIRES(mutex_);
+  Place place_of(const void* handle) UIW_REQUIRES(mutex_);
+  std::string nearest_region(std::uint64_t offset) UIW_REQUIRES(mutex_);
+  void look_at_memory(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
+  void look_at_completion(const Work& work, ibv_wc_status status) UIW_REQUIRES(mutex_);
+  void look_at_wr_id(const Work& work, const Place& polled, const void* frame) UIW_REQUIRES(mutex_);
+  void look_for_change(const Work& work, const Place& polled) UIW_REQUIRES(mutex_);
+  void report_refused(const Work& work, const Queue& queue) UIW_REQUIRES(mutex_);
+  void note_use(const ibv_cq& cq) UIW_REQUIRES(mutex_);
+  void look_at_waits() UIW_REQUIRES(mutex_);
+  void look_at_refused(const ibv_cq& cq) UIW_REQUIRES(mutex_);
+  void stop_watching(Queue& queue) UIW_REQUIRES(mutex_);
   void report_leaks(const ibv_context* context) UIW_REQUIRES(mutex_);
 
   UIW_API static std::atomic<Checker*> active_;
 
+  // A request of a peer that this process has refused, for the report of who has made it.
+  struct Refusal {
+    std::uint32_t key;
+    std::uint64_t offset;
+    std::string reason;
+  };
+
+  const Questions questions_;
   Reports reports_;
   TableMutex mutex_;
   Objects objects_ UIW_GUARDED_BY(mutex_);
@@ -141,6 +233,13 @@ class Checker {
   std::unordered_map<std::uint32_t, Region> regions_ UIW_GUARDED_BY(mutex_);  // by lkey; also some that have gone
   std::deque<std::uint32_t> gone_ UIW_GUARDED_BY(mutex_);                     // their lkeys, oldest first
   std::vector<Finding> findings_ UIW_GUARDED_BY(mutex_);                      // about work that is just being posted
+  std::unordered_set<std::uint32_t> shared_sinks_ UIW_GUARDED_BY(mutex_);     // lkeys in which receives overlap
+  std::deque<Refusal> refusals_ UIW_GUARDED_BY(mutex_);                       // the latest ones
+  std::uint64_t requests_ UIW_GUARDED_BY(mutex_) = 0;                         // for events
+  // How many messages wait for a receive, and how many refused requests were not posted again; and when what lasts too
+  // long is looked for next.
+  std::atomic<unsigned> watched_{0};
+  std::atomic<std::chrono::steady_clock::time_point> next_look_{};
   bool locked_for_fork_ = false;
   // In the child of a fork, if the lock could not be had before it: nothing is checked any more.
   std::atomic<bool> off_{false};

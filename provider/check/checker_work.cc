@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What Checker does when the program posts work and polls completions.
 #include <algorithm>
-#include <array>
 #include <cinttypes>
 #include <utility>
 
-#include "base/guarded_copy.h"
-#include "mpa/crc32c.h"
 #include "provider/check/checker.h"
+#include "provider/check/program_memory.h"
 #include "provider/check/text.h"
 #include "provider/process/limits.h"
 
@@ -17,43 +15,40 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = 4 * kMaxSrqWr;
 
-// The checksum of memory that may not be accessible any more: then nothing.
-std::optional<std::uint32_t> checksum_of(const Span& span) {
-  std::array<std::byte, 4096> copy;
-  mpa::Crc32c crc;
-  for (std::size_t at = 0; at < span.length; at += copy.size()) {
-    const std::size_t size = std::min<std::size_t>(copy.size(), span.length - at);
-    if (!guarded_copy_unordered(copy.data(), reinterpret_cast<const void*>(span.address + at), size)) return {};
-    crc.add(copy.data(), size);
-  }
-  return crc.value();
+// "its region was deregistered 12 ms before"
+std::string ended_ago(std::chrono::steady_clock::time_point ended) {
+  const auto ago = std::chrono::steady_clock::now() - ended;
+  return text("its region was deregistered %lld ms before",
+              static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(ago).count()));
 }
 
 struct Opcode {
   const char* what;
   Role role;
+  bool reaches_peer;  // uses memory of the peer
 };
 
 Opcode meaning_of(ibv_wr_opcode opcode) {
   switch (opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_SEND_WITH_INV: return {"Send", Role::source};
+    case IBV_WR_SEND_WITH_INV: return {"Send", Role::source, false};
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return {"Write", Role::source};
-    case IBV_WR_RDMA_READ: return {"Read", Role::sink};
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return {"Write", Role::source, true};
+    case IBV_WR_RDMA_READ: return {"Read", Role::sink, true};
     case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return {"atomic", Role::sink};
-    default: return {"request", Role::neither};
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return {"atomic", Role::sink, true};
+    default: return {"request", Role::neither, false};
   }
 }
 
-}  // namespace
-
-template <typename Text>
-void Checker::find(const Work& work, FaultKind kind, const Reports::At& at, const Reports::At& other, Text text) {
-  findings_.push_back({work.number, kind, at, other, reports_.knows(kind, at, other) ? std::string() : text()});
+// The thread that posts, if the program's wr_id is the address of one of its variables.
+std::thread::id owner_of_variable(std::uint64_t wr_id) {
+  if (wr_id < reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) return {};
+  return is_on_stack(reinterpret_cast<const void*>(wr_id)) ? std::this_thread::get_id() : std::thread::id();
 }
+
+}  // namespace
 
 Work Checker::work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place& caller) {
   const Opcode opcode = meaning_of(request.opcode);
@@ -61,6 +56,7 @@ Work Checker::work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place&
   Work work;
   work.number = work_.take_number();
   work.wr_id = request.wr_id;
+  work.variable_of = owner_of_variable(work.wr_id);
   work.queue = &qp;
   work.queue_number = queue.number;
   work.caller = caller;
@@ -69,6 +65,7 @@ Work Checker::work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place&
   work.sends = true;
   work.signaled = queue.signals_all || (request.send_flags & IBV_SEND_SIGNALED) != 0;
   work.cq = work.signaled ? queue.send_cq : nullptr;
+  if (opcode.reaches_peer) work.remote_key = request.wr.rdma.rkey, work.remote_address = request.wr.rdma.remote_addr;
   return work;
 }
 
@@ -84,12 +81,13 @@ void Checker::name_memory(Work& work, const ibv_sge* list, int count) {
     span.lkey = sge.lkey;
     const auto found = regions_.find(sge.lkey);
     if (found != regions_.end() && !found->second.live) {
-      find(work, FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"},
-           [&] { return text_of(work) + text(" names lkey 0x%08x, whose region was deregistered", sge.lkey); });
+      find(work, FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"}, [&] {
+        return text_of(work) + text(" names lkey 0x%08x; ", sge.lkey) + ended_ago(found->second.ended) +
+               nearest_region(sge.addr);
+      });
     } else if (found != regions_.end() && found->second.address != 0) {
       const Region& region = found->second;
-      const std::uint64_t offset = sge.addr - region.iova;
-      if (offset <= region.length && sge.length <= region.length - offset) span.address = region.address + offset;
+      if (region.contains(sge.addr, sge.length)) span.address = region.address + (sge.addr - region.iova);
     }
     work.spans.push_back(span);
   }
@@ -102,6 +100,7 @@ void Checker::look_for_overlap(const Work& work, const Span& span) {
     if (role == Role::source && work.role == Role::source) continue;
     const Work* const before = work_.find(work_.memory.user_of(span, role));
     if (before == nullptr) continue;
+    if (role == Role::sink) shared_sinks_.insert(span.lkey);
     find(work, FaultKind::memory_overlap, {work.caller, "posted"}, {before->caller, "posted before"}, [&] {
       return text_of(work) + " has " + octets_of(span) + ", of which some are in use by " + text_of(*before) +
              ", which has not completed";
@@ -142,17 +141,31 @@ void Checker::look_at_queues(const Work& work) {
        });
 }
 
-// Computes the checksums of sources, then adds the work to what is known.
+// Memory that the work has and that is gone, although its region is registered.
+void Checker::look_at_memory(const Work& work, const Span& span) {
+  const auto found = regions_.find(span.lkey);
+  if (found == regions_.end() || !found->second.live || !found->second.is_kept()) return;
+  const bool readable = span.checksum || is_mapped(span.address, span.length);
+  if (readable && (work.role != Role::sink || is_writable(span.address, span.length))) return;
+  find(work, FaultKind::memory_unmapped, {work.caller, "posted"}, {found->second.created, "registered"}, [&] {
+    return text_of(work) + " has " + octets_of(span) + ", which are registered, and are " +
+           (readable ? "read-only by now" : "not mapped any more");
+  });
+}
+
+// Computes the checksums of memory, then adds the work to what is known.
 void Checker::enter_work(std::vector<Work>& works) {
   for (Work& work : works) {
     for (Span& span : work.spans) {
-      if (work.role == Role::source && span.address != 0) span.checksum = checksum_of(span);
+      if (span.address != 0 && (work.role == Role::source || !work.sends)) span.checksum = checksum_of(work, span);
     }
   }
   const Locked lock(*this);
   for (Work& work : works) {
     for (const Span& span : work.spans) {
-      if (span.address != 0) look_for_overlap(work, span);
+      if (span.address == 0) continue;
+      look_for_overlap(work, span);
+      look_at_memory(work, span);
     }
     look_at_queues(work);
     work_.add(std::move(work));
@@ -170,6 +183,7 @@ void Checker::begin_post(const ibv_qp& qp, const ibv_send_wr* requests, const Pl
       copies.push_back(*one);
       works.push_back(work_of(qp, *one, caller));
       name_memory(works.back(), one->sg_list, one->num_sge);
+      if (warns()) look_at_portability(works.back(), qp, *one);
       copies.back().wr_id = works.back().number;
     }
   }
@@ -184,6 +198,7 @@ void Checker::begin_post(const void* queue, const ibv_recv_wr* requests, const P
   {
     const Locked lock(*this);
     Queue& known = work_.queues[queue];
+    known.last_post = caller;
     if (const Object* const object = objects_.find(queue)) {
       known.shared = object->kind == Kind::shared_receives;
       known.number = object->number;
@@ -193,6 +208,7 @@ void Checker::begin_post(const void* queue, const ibv_recv_wr* requests, const P
       Work work;
       work.number = work_.take_number();
       work.wr_id = one->wr_id;
+      work.variable_of = owner_of_variable(work.wr_id);
       work.queue = queue;
       work.queue_number = known.number;
       work.shared = known.shared;
@@ -217,15 +233,28 @@ void Checker::add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller) {
     const Locked lock(*this);
     works.push_back(work_of(qp, request, caller));
     name_memory(works.back(), request.sg_list, request.num_sge);
+    if (warns()) look_at_portability(works.back(), qp, request);
   }
   const std::uint64_t number = works.back().number;
   enter_work(works);
   request.wr_id = number;
 }
 
-void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepted) {
+void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepted, int error) {
   if (off_) return;
   const Locked lock(*this);
+  if (const Work* const work = work_.find(first); work != nullptr) {
+    Queue& queue = work_.queues[work->queue];
+    if (!work->sends) queue.posted += accepted;
+    if (work->sends && queue.refused_at) --watched_, queue.refused_at.reset();
+    // Only for a request that has a completion the program may wait.
+    const Work* const refused = accepted < count ? work_.find(first + accepted) : nullptr;
+    if (refused != nullptr && error == ENOMEM && refused->sends && refused->signaled) {
+      queue.refused = refused->caller;
+      queue.refused_at = std::chrono::steady_clock::now();
+      ++watched_;
+    }
+  }
   for (std::size_t i = count; i > accepted; --i) work_.withdraw(first + i - 1);
   for (Finding& finding : findings_) {
     if (finding.number < first || finding.number >= first + count) continue;
@@ -236,22 +265,68 @@ void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepte
   std::erase_if(findings_, [](const Finding& finding) { return finding.number == 0; });
 }
 
-void Checker::polled(ibv_wc* completions, int count, const void* caller) {
+void Checker::polled(const ibv_cq& cq, ibv_wc* completions, int count, const void* caller, const void* frame) {
   if (off_) return;
+  if (count <= 0) {
+    if (watched_.load(std::memory_order_relaxed) == 0) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_look_.load(std::memory_order_relaxed)) return;
+    next_look_.store(now + kPatience / 10, std::memory_order_relaxed);
+    const Locked lock(*this);
+    look_at_waits();
+    look_at_refused(cq);
+    return;
+  }
   std::vector<Work> done;
   // With the lock: a call that deregisters the memory meanwhile takes it, too, before it returns.
   const Locked lock(*this);
+  note_use(cq);
   for (int i = 0; i < count; ++i) {
+    const std::size_t before = done.size();
     if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
+    if (done.size() > before) look_at_completion(done.back(), completions[i].status);
   }
+  const Place place = done.empty() ? Place() : Place::of_call(caller);
   for (const Work& work : done) {
-    for (const Span& span : work.spans) {
-      if (!span.checksum) continue;
-      const auto now = checksum_of(span);
-      if (!now || now == span.checksum) continue;
-      const Reports::At at{Place::of_call(caller), "its completion was polled"};
-      report(FaultKind::source_changed, at, {work.caller, "posted"}, [&] {
+    if (work.role == Role::source || work.filled) look_for_change(work, place);
+    look_at_wr_id(work, place, frame);
+  }
+}
+
+void Checker::look_at_completion(const Work& work, ibv_wc_status status) {
+  Queue& queue = work_.queues[work.queue];
+  if (queue.refused_at) queue.refused_at = std::chrono::steady_clock::now();
+  if (!work.sends && !work.shared) {
+    queue.lost = status == IBV_WC_WR_FLUSH_ERR ? queue.lost + 1 : 0;
+    queue.lost_post = work.caller;
+  }
+  if (status == IBV_WC_REM_ACCESS_ERR) report_refused(work, queue);
+}
+
+// The stack ends at the frame, so what lies below it was a variable of a function that has returned.
+void Checker::look_at_wr_id(const Work& work, const Place& polled, const void* frame) {
+  if (work.variable_of != std::this_thread::get_id()) return;
+  if (work.wr_id >= reinterpret_cast<std::uintptr_t>(frame) || !is_on_stack(frame)) return;
+  report(FaultKind::wr_id_gone, {polled, "its completion was polled"}, {work.caller, "posted"}, [&] {
+    return "the wr_id of " + text_of(work) + " is the address of a variable of a function that has returned";
+  });
+}
+
+// Looks for memory that has changed between the post of work and its completion.
+void Checker::look_for_change(const Work& work, const Place& polled) {
+  const Reports::At at{polled, "its completion was polled"}, posted{work.caller, "posted"};
+  for (const Span& span : work.spans) {
+    if (!span.checksum || (work.filled && shared_sinks_.contains(span.lkey))) continue;
+    const auto now = checksum_of(work, span);
+    const bool changed = now && now != span.checksum;
+    if (work.role == Role::source && changed) {
+      report(FaultKind::source_changed, at, posted, [&] {
         return "the " + octets_of(span) + " of " + text_of(work) + " have changed between its post and its completion";
+      });
+    } else if (changed || work.written) {
+      report(FaultKind::sink_written, at, posted, [&] {
+        return "the " + octets_of(span) + " of " + text_of(work) + " were written while it was posted, " +
+               (work.written ? "before its message came" : "after its message had come");
       });
     }
   }
@@ -259,7 +334,18 @@ void Checker::polled(ibv_wc* completions, int count, const void* caller) {
 
 void Checker::reset(const ibv_qp& qp) {
   if (off_) return;
+  const Place place = Place::here();
   const Locked lock(*this);
+  look_at_waits();
+  if (const auto found = work_.queues.find(&qp); found != work_.queues.end()) {
+    Queue& queue = found->second;
+    queue.lost += queue.receives.size();
+    if (const Work* const one = queue.receives.empty() ? nullptr : work_.find(*queue.receives.begin()))
+      queue.lost_post = one->caller;
+    queue.reset = place;
+    queue.posted = 0;
+    stop_watching(queue);
+  }
   work_.drop(&qp);
 }
 

@@ -47,7 +47,11 @@ bool is_same(const ShortWalk& walk) {
 }
 
 // The latest walks of this thread. To walk a stack takes a microsecond, to compare it with an earlier one a fraction.
-using Walks = std::array<ShortWalk, 32>;
+struct Walks {
+  std::array<ShortWalk, 32> all{};
+  std::uintptr_t stack = 0;  // where the thread's stack begins; 0: not known yet
+  std::size_t stack_size = 0;
+};
 // Null, or allocated until the thread ends; `ended` is true once they are freed, since what ends later may post, too.
 thread_local Walks* walks = nullptr;
 thread_local bool ended = false;
@@ -83,7 +87,7 @@ Place Place::of_call(const void* return_address) {
   const auto number = reinterpret_cast<std::uintptr_t>(return_address);
   ShortWalk own;
   Walks* const all = walks_of_thread();
-  ShortWalk& known = all != nullptr ? (*all)[(number ^ (number >> 6)) % all->size()] : own;
+  ShortWalk& known = all != nullptr ? all->all[(number ^ (number >> 6)) % all->all.size()] : own;
   if (known.first != return_address || !is_same(known)) {
     known = {};
     known.first = return_address;
@@ -94,6 +98,20 @@ Place Place::of_call(const void* return_address) {
   place.count_ = std::max<std::size_t>(known.count, 1);
   std::copy_n(known.frames.begin(), place.count_, place.frames_.begin());
   return place;
+}
+
+bool is_on_stack(const void* address) {
+  Walks* const own = walks_of_thread();
+  if (own == nullptr) return false;
+  if (own->stack == 0) {
+    pthread_attr_t attributes;
+    void* stack = nullptr;
+    if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return false;
+    ::pthread_attr_getstack(&attributes, &stack, &own->stack_size);
+    ::pthread_attr_destroy(&attributes);
+    own->stack = reinterpret_cast<std::uintptr_t>(stack);
+  }
+  return reinterpret_cast<std::uintptr_t>(address) - own->stack < own->stack_size;
 }
 
 }  // namespace uiw::provider::check

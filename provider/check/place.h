@@ -29,4 +29,7 @@ class Place {
   std::size_t count_ = 0;
 };
 
+// Whether the address is on the stack of this thread; not on another that the program has switched it to.
+bool is_on_stack(const void* address);
+
 }  // namespace uiw::provider::check

@@ -93,6 +93,11 @@ const Work* PostedWork::find(std::uint64_t number) const {
   return found != all_.end() ? &found->second : nullptr;
 }
 
+Work* PostedWork::find(std::uint64_t number) {
+  const auto found = all_.find(number);
+  return found != all_.end() ? &found->second : nullptr;
+}
+
 bool PostedWork::uses(const Work& work, std::uint32_t lkey) {
   return std::any_of(work.spans.begin(), work.spans.end(), [lkey](const Span& span) { return span.lkey == lkey; });
 }
@@ -190,6 +195,8 @@ void PostedWork::leave_to_parent() {
     queue.sends.clear();
     queue.receives.clear();
     queue.signaled = 0;
+    queue.waits_since.reset();
+    queue.refused_at.reset();
   }
   for (auto& [handle, cq] : completion_queues) cq.owed = 0;
 }

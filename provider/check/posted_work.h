@@ -9,15 +9,18 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "provider/check/place.h"
+#include "rdmap/rdmap_format.h"
 
 namespace uiw::provider::check {
 
@@ -26,8 +29,9 @@ struct Span {
   std::uintptr_t address = 0;  // 0: unknown, since the key names no memory of the program
   std::uint32_t length = 0;
   std::uint32_t lkey = 0;
-  std::optional<std::uint32_t> checksum;  // of a source, when it was posted
-  bool entered = false;                   // in Memory
+  // Of a source, or of the first octets of a receive, when it was posted; of a receive again once it is filled.
+  std::optional<std::uint32_t> checksum;
+  bool entered = false;  // in Memory
 };
 
 enum class Role : std::uint8_t { source, sink, neither };
@@ -42,8 +46,13 @@ struct Work {
   Place caller;
   const char* what = "";  // "Send"
   Role role = Role::neither;
-  bool sends = false;     // of a send queue
-  bool signaled = false;  // has a completion of its own
+  bool sends = false;             // of a send queue
+  bool signaled = false;          // has a completion of its own
+  bool filled = false;            // a receive with a message
+  bool written = false;           // a receive whose memory had changed before the message came
+  std::thread::id variable_of{};  // the thread on whose stack wr_id points to a variable, if it does
+  std::uint32_t remote_key = 0;
+  std::uint64_t remote_address = 0;
   std::vector<Span> spans;
 };
 
@@ -84,12 +93,38 @@ struct Queue {
   std::deque<std::uint64_t> sends;  // numbers of work, in the order of posting
   std::size_t signaled = 0;         // how many of `sends` have a completion of their own
   std::unordered_set<std::uint64_t> receives;
+
+  // Receives that the program has posted, here or to the shared queue:
+  const void* receives_from = nullptr;  // null: this queue
+  std::uint64_t posted = 0;             // how many since it was created, or the last RESET
+  Place last_post{};
+  // The last RESET, the receives that it has dropped or that were flushed before it, and where one was posted.
+  Place reset{}, lost_post{};
+  std::size_t lost = 0;
+
+  std::optional<rdmap::Terminate> refusal{};  // what the peer has said when it refused a request
+
+  // A message of the peer waits for a receive: since when, and how many had been posted then.
+  std::optional<std::chrono::steady_clock::time_point> waits_since{};
+  std::uint64_t posted_then = 0;
+  bool overdue = false;  // reported already
+
+  // A request was refused by ENOMEM, and nothing was posted since: where and when.
+  Place refused{};
+  std::optional<std::chrono::steady_clock::time_point> refused_at{};
 };
 
 struct CompletionQueue {
   std::size_t places = 0;
   std::size_t owed = 0;  // completions that are to come, or were not polled
   bool ignores_overrun = false;
+  int channel = -1;        // its descriptor; -1: none
+  std::thread::id user{};  // the thread that has polled it, or requested an event of it, last
+  // The last request for an event: where, by which thread, and how many completions had been pushed before.
+  Place request{};
+  std::thread::id requester{};
+  std::uint64_t requests = 0;  // its number among the requests of the process; 0: there was none
+  std::uint64_t pushed_before = 0;
 };
 
 class PostedWork {
@@ -104,6 +139,7 @@ class PostedWork {
   // Adds work, which is the latest of its queue. All its spans that have an address have been looked at already.
   void add(Work work);
   const Work* find(std::uint64_t number) const;
+  Work* find(std::uint64_t number);
   // Work of a queue pair for which `counts` is true, not of a shared receive queue, that uses this lkey; else null.
   // Slow if there is any.
   template <typename Counts>

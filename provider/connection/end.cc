@@ -142,6 +142,7 @@ void Connection::received_error(const rdmap::Terminate& terminate) {
     return end(session_->receiver.failed_read(), rdmap::Status::local_protection, true);
   }
   log_terminate(number_, "what has arrived is wrong", terminate);
+  work_->refuses(terminate);
   // If the error is that the memory of a Read or an atomic operation of this end is not accessible, the completion of
   // this operation reports the error, so no event is needed.
   if (!session_->receive_error_reported && !session_->receiver.failed_read()) host_->report(event_of(terminate));
@@ -168,6 +169,7 @@ void Connection::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
 
 void Connection::peer_terminated(const rdmap::Terminate& terminate) {
   log_terminate(number_, "the peer has sent a Terminate", terminate);
+  work_->is_refused(terminate);
   engine_.counters().add(PortCounter::terminates_received);
   std::optional<std::uint64_t> culprit;
   rdmap::Status status = completion_status_of(terminate);

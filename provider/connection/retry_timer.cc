@@ -36,14 +36,18 @@ milliseconds retry_time(const ibv_qp_attr& attributes) {
 }
 
 milliseconds rnr_time(const ibv_qp_attr& attributes) {
-  if (attributes.rnr_retry >= kForEver) return milliseconds{0};
-  // On InfiniBand the peer's min_rnr_timer counts. It is unknown here, so this end's min_rnr_timer is used instead:
-  // programs usually set the same value at both ends.
-  const microseconds all(kRnrTimers[attributes.min_rnr_timer % std::size(kRnrTimers)] * (attributes.rnr_retry + 1U));
-  return std::max(kLeastRnrTime, std::chrono::ceil<milliseconds>(all));
+  const auto all = RetryTimer::adapters_rnr_time(attributes);
+  return all ? std::max(kLeastRnrTime, std::chrono::ceil<milliseconds>(*all)) : milliseconds{0};
 }
 
 }  // namespace
+
+// On InfiniBand rnr_retry of the one end and min_rnr_timer of the other count. One end does not know the other's, so
+// its own are used instead: programs usually set the same values at both ends.
+std::optional<microseconds> RetryTimer::adapters_rnr_time(const ibv_qp_attr& attributes) {
+  if (attributes.rnr_retry >= kForEver) return std::nullopt;
+  return microseconds(kRnrTimers[attributes.min_rnr_timer % std::size(kRnrTimers)] * (attributes.rnr_retry + 1U));
+}
 
 RetryTimer::Limits RetryTimer::limits_of(const ibv_qp_attr& attributes, bool reliable) {
   return {retry_time(attributes), reliable ? rnr_time(attributes) : milliseconds{0}};

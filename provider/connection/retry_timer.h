@@ -29,6 +29,8 @@ class RetryTimer {
     milliseconds rnr{0};    // until the peer posts a receive
   };
   static Limits limits_of(const ibv_qp_attr& attributes, bool reliable);
+  // How long an adapter lets work wait until the peer posts a receive; nothing if it lets it wait for ever.
+  static std::optional<std::chrono::microseconds> adapters_rnr_time(const ibv_qp_attr& attributes);
 
   enum class Peer : std::uint8_t {
     none,  // there is no connection yet

@@ -18,6 +18,7 @@
 
 // Where the program calls the function that this stands in, which it does directly.
 #define UIW_CALLER __builtin_return_address(0)
+#define UIW_FRAME __builtin_frame_address(0)
 
 namespace uiw::plugin {
 
@@ -64,9 +65,9 @@ class Use {
 // ---- Batches (ibv_wr_*) and extended polling --------------------------------------------------------------------
 
 // The batch is over: none of its requests, or all of them, were posted.
-void end_of_batch(const std::vector<std::uint64_t>& numbers, bool posted) {
+void end_of_batch(const std::vector<std::uint64_t>& numbers, int error) {
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number)
-    note([&] { checker().posted(*number, 1, posted ? 1 : 0); });
+    note([&] { checker().posted(*number, 1, error == 0 ? 1 : 0, error); });
 }
 
 void start_checked(ibv_qp_ex* handle) {
@@ -76,7 +77,7 @@ void start_checked(ibv_qp_ex* handle) {
   const Place caller = Place::of_call(UIW_CALLER);
   qp.rnic->begin_batch();
   qp.has_pending = false;
-  end_of_batch(std::exchange(qp.batch, {}), false);  // not empty if this thread begins a batch within a batch
+  end_of_batch(std::exchange(qp.batch, {}), EINVAL);  // not empty if this thread begins a batch within a batch
   qp.batch_caller = caller;
 }
 
@@ -91,7 +92,7 @@ int complete_checked(ibv_qp_ex* handle) {
   const auto numbers = std::exchange(qp.batch, {});
   if (fault != 0) qp.rnic->abort_batch();
   const int error = fault != 0 ? fault : qp.rnic->end_batch();
-  end_of_batch(numbers, error == 0);
+  end_of_batch(numbers, error);
   return with_errno(error);
 }
 
@@ -102,7 +103,7 @@ void abort_checked(ibv_qp_ex* handle) {
   qp.has_pending = false;
   const auto numbers = std::exchange(qp.batch, {});
   qp.rnic->abort_batch();
-  end_of_batch(numbers, false);
+  end_of_batch(numbers, ECANCELED);
 }
 
 int start_poll_checked(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes) {
@@ -110,18 +111,18 @@ int start_poll_checked(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes) {
   const Use use(handle, "ibv_start_poll", caller);
   if (!use) return EINVAL;
   const int error = start_poll(handle, attributes);
-  if (error == 0) {
-    note([&] { checker().polled(&of(handle)->current, 1, caller); });
-    handle->wr_id = of(handle)->current.wr_id;
-  }
+  const void* const frame = UIW_FRAME;
+  note([&] { checker().polled(of(handle)->base, &of(handle)->current, error == 0 ? 1 : 0, caller, frame); });
+  if (error == 0) handle->wr_id = of(handle)->current.wr_id;
   return error;
 }
 
 int next_poll_checked(ibv_cq_ex* handle) {
   const void* const caller = UIW_CALLER;
   const int error = next_poll(handle);
+  const void* const frame = UIW_FRAME;
   if (error == 0) {
-    note([&] { checker().polled(&of(handle)->current, 1, caller); });
+    note([&] { checker().polled(of(handle)->base, &of(handle)->current, 1, caller, frame); });
     handle->wr_id = of(handle)->current.wr_id;
   }
   return error;
@@ -176,7 +177,9 @@ int checked_dealloc_pd(ibv_pd* pd) {
 ibv_mr* checked_reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
   if (!there("ibv_reg_mr", pd)) return nullptr;
   ibv_mr* const mr = LoggedOperation<"reg_mr", reg_mr>::call(pd, address, length, iova, access);
-  if (mr != nullptr) note([&] { checker().created(*mr, address, length, iova); });
+  if (mr != nullptr) note([&] { checker().created(*mr, address, length, iova, static_cast<unsigned>(access)); });
+  if (mr != nullptr && (access & IBV_ACCESS_ON_DEMAND) != 0)
+    note([&] { checker().asks_for(Checker::Feature::on_demand); });
   return mr;
 }
 
@@ -187,7 +190,7 @@ ibv_mr* checked_reg_mr_ex(ibv_pd* pd, uiw_mr_init_attr* attributes) {
   void* const address = (attributes->comp_mask & UIW_REG_MR_ADDR) != 0 ? attributes->addr : nullptr;
   const bool moved = (attributes->comp_mask & UIW_REG_MR_IOVA) != 0;
   const std::uint64_t iova = moved ? attributes->iova : reinterpret_cast<std::uintptr_t>(attributes->addr);
-  note([&] { checker().created(*mr, address, attributes->length, iova); });
+  note([&] { checker().created(*mr, address, attributes->length, iova, static_cast<unsigned>(attributes->access)); });
   return mr;
 }
 
@@ -196,23 +199,30 @@ int checked_rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::si
   if (!use) return with_errno(EINVAL);
   const int error = LoggedOperation<"rereg_mr", rereg_mr>::call(mr, flags, pd, address, length, access);
   if (error == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0)
-    note([&] { checker().created(mr->mr, address, length, reinterpret_cast<std::uintptr_t>(address)); });
+    note([&] {
+      checker().created(mr->mr, address, length, reinterpret_cast<std::uintptr_t>(address),
+                        static_cast<unsigned>(access));
+    });
   return error;
 }
 
-bool uses_memory(const ibv_qp& qp) {
+ibv_qp_state state_of(const ibv_qp& qp) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr init{};
   of(const_cast<ibv_qp*>(&qp))->rnic->query(attributes, init);
-  return attributes.qp_state != IBV_QPS_RESET && attributes.qp_state != IBV_QPS_ERR &&
-         attributes.qp_state != IBV_QPS_SQE;
+  return attributes.qp_state;
+}
+
+rnic::check::Questions::Completions look_at(const ibv_cq& cq) {
+  const rnic::Cq::View view = of(const_cast<ibv_cq*>(&cq))->rnic->view();
+  return {view.pushed, view.taken, view.requested, view.solicited_only, view.gave_events};
 }
 
 int checked_dereg_mr(verbs_mr* mr) {
   bool goes_on = true;
   note([&] { goes_on = checker().begin_destroy(&mr->mr, "ibv_dereg_mr"); });
   if (!goes_on) return with_errno(EINVAL);
-  note([&] { checker().deregisters(mr->mr, uses_memory); });
+  note([&] { checker().deregisters(mr->mr); });
   const int error = LoggedOperation<"dereg_mr", dereg_mr>::call(mr);
   note([&] { checker().end_destroy(&mr->mr, error == 0); });
   return error;
@@ -220,7 +230,7 @@ int checked_dereg_mr(verbs_mr* mr) {
 
 // Regions that are not memory of the program, or of which its address is not known.
 ibv_mr* note_other(ibv_mr* mr) {
-  if (mr != nullptr) note([&] { checker().created(*mr, nullptr, 0, 0); });
+  if (mr != nullptr) note([&] { checker().created(*mr, nullptr, 0, 0, 0); });
   return mr;
 }
 
@@ -262,7 +272,8 @@ ibv_pd* checked_alloc_parent_domain(ibv_context* context, ibv_parent_domain_init
 ibv_mw* checked_alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   if (!there("ibv_alloc_mw", pd)) return nullptr;
   ibv_mw* const mw = LoggedOperation<"alloc_mw", alloc_mw>::call(pd, type);
-  if (mw != nullptr) note([&] { checker().created(Kind::window, mw, mw->context); });
+  if (mw == nullptr) return nullptr;
+  note([&] { checker().created(Kind::window, mw, mw->context), checker().asks_for(Checker::Feature::windows); });
   return mw;
 }
 
@@ -285,7 +296,8 @@ ibv_cq* checked_create_cq(ibv_context* context, int entries, ibv_comp_channel* c
   ibv_cq* const cq = LoggedOperation<"create_cq", create_cq>::call(context, entries, channel, vector);
   if (cq == nullptr) return nullptr;
   cq->context = context;  // which libibverbs sets later
-  note([&] { checker().created(*cq, false); });
+  note([&] { checker().created(*cq, channel != nullptr ? channel->fd : -1, false); });
+  note([&] { checker().asks_for_cq(entries); });
   return cq;
 }
 
@@ -294,7 +306,9 @@ ibv_cq_ex* checked_create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attri
   if (cq == nullptr) return nullptr;
   cq->context = context;
   const std::uint32_t flags = (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attributes->flags : 0;
-  note([&] { checker().created(*ibv_cq_ex_to_cq(cq), (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0); });
+  const int channel = attributes->channel != nullptr ? attributes->channel->fd : -1;
+  note([&] { checker().created(*ibv_cq_ex_to_cq(cq), channel, (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0); });
+  note([&] { checker().asks_for_cq(static_cast<int>(attributes->cqe)); });
   offer_checked(*cq);
   return cq;
 }
@@ -303,7 +317,7 @@ int checked_resize_cq(ibv_cq* cq, int entries) {
   const Use use(cq, "ibv_resize_cq");
   if (!use) return with_errno(EINVAL);
   const int error = LoggedOperation<"resize_cq", resize_cq>::call(cq, entries);
-  if (error == 0) note([&] { checker().resized(*cq); });
+  if (error == 0) note([&] { checker().resized(*cq), checker().asks_for(Checker::Feature::resize); });
   return error;
 }
 
@@ -312,21 +326,27 @@ int checked_destroy_cq(ibv_cq* cq) {
 }
 
 int checked_req_notify_cq(ibv_cq* cq, int solicited_only) {
-  const Use use(cq, "ibv_req_notify_cq", UIW_CALLER);
-  return use ? LoggedOperation<"req_notify_cq", req_notify_cq>::call(cq, solicited_only) : with_errno(EINVAL);
+  const void* const caller = UIW_CALLER;
+  const Use use(cq, "ibv_req_notify_cq", caller);
+  if (!use) return with_errno(EINVAL);
+  note([&] { checker().requests_event(*cq, caller); });
+  return LoggedOperation<"req_notify_cq", req_notify_cq>::call(cq, solicited_only);
+}
+
+ibv_srq* note_srq(ibv_srq* srq) {
+  if (srq == nullptr) return nullptr;
+  note([&] { checker().created(Kind::shared_receives, srq, srq->context, srq->handle); });
+  note([&] { checker().asks_for(Checker::Feature::shared_receives); });
+  return srq;
 }
 
 ibv_srq* checked_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
   if (!there("ibv_create_srq", pd)) return nullptr;
-  ibv_srq* const srq = LoggedOperation<"create_srq", create_srq>::call(pd, attributes);
-  if (srq != nullptr) note([&] { checker().created(Kind::shared_receives, srq, srq->context, srq->handle); });
-  return srq;
+  return note_srq(LoggedOperation<"create_srq", create_srq>::call(pd, attributes));
 }
 
 ibv_srq* checked_create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
-  ibv_srq* const srq = LoggedOperation<"create_srq_ex", create_srq_ex>::call(context, attributes);
-  if (srq != nullptr) note([&] { checker().created(Kind::shared_receives, srq, srq->context, srq->handle); });
-  return srq;
+  return note_srq(LoggedOperation<"create_srq_ex", create_srq_ex>::call(context, attributes));
 }
 
 int checked_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
@@ -345,13 +365,18 @@ ibv_qp* note_qp(ibv_qp* qp, const ibv_qp_init_attr& attributes) {
 
 ibv_qp* checked_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   if (!there("ibv_create_qp", pd, attributes->send_cq, attributes->recv_cq, attributes->srq)) return nullptr;
-  return note_qp(LoggedOperation<"create_qp", create_qp>::call(pd, attributes), *attributes);
+  const ibv_qp_cap wanted = attributes->cap;
+  ibv_qp* const qp = note_qp(LoggedOperation<"create_qp", create_qp>::call(pd, attributes), *attributes);
+  if (qp != nullptr)
+    note([&] { checker().asks_for_qp(wanted, attributes->qp_type, attributes->srq != nullptr, false); });
+  return qp;
 }
 
 ibv_qp* checked_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   const bool has_pd = (attributes->comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
   const ibv_pd* const pd = has_pd ? attributes->pd : nullptr;
   if (!there("ibv_create_qp_ex", pd, attributes->send_cq, attributes->recv_cq, attributes->srq)) return nullptr;
+  const ibv_qp_cap wanted = attributes->cap;
   ibv_qp* const qp = LoggedOperation<"create_qp_ex", create_qp_ex>::call(context, attributes);
   if (qp == nullptr) return nullptr;
   ibv_qp_init_attr plain{};
@@ -359,7 +384,9 @@ ibv_qp* checked_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attribut
   plain.sq_sig_all = attributes->sq_sig_all;
   const bool ops = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 && attributes->send_ops_flags != 0;
   if (ops) offer_checked(of(qp)->base.qp_ex);
-  return note_qp(qp, plain);
+  note_qp(qp, plain);
+  note([&] { checker().asks_for_qp(wanted, attributes->qp_type, attributes->srq != nullptr, ops); });
+  return qp;
 }
 
 int checked_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
@@ -367,6 +394,7 @@ int checked_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (!use) return with_errno(EINVAL);
   const int error = LoggedOperation<"modify_qp", modify_qp>::call(qp, attributes, mask);
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
+  if (error == 0) note([&] { checker().asks_for_step(*attributes, mask); });
   if (error == 0 && resets) note([&] { checker().reset(*qp); });
   return error;
 }
@@ -395,7 +423,7 @@ int post_copies(Queue* queue, Request* requests, Request** bad, std::vector<Requ
   Request* refused = nullptr;
   const int error = post(queue, copies.data(), &refused);
   const std::size_t accepted = error == 0 ? copies.size() : static_cast<std::size_t>(refused - copies.data());
-  note([&] { checker().posted(copies.front().wr_id, copies.size(), accepted); });
+  note([&] { checker().posted(copies.front().wr_id, copies.size(), accepted, error); });
   if (error != 0 && bad != nullptr) *bad = nth(requests, accepted);
   return error;
 }
@@ -445,7 +473,7 @@ int checked_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   ibv_mw_bind copy = *bind;
   copy.wr_id = request.wr_id;
   const int error = bind_mw(qp, mw, &copy);
-  if (numbered) note([&] { checker().posted(request.wr_id, 1, error == 0 ? 1 : 0); });
+  if (numbered) note([&] { checker().posted(request.wr_id, 1, error == 0 ? 1 : 0, error); });
   return error;
 }
 
@@ -456,7 +484,8 @@ int checked_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
   const int fault = rnic::fault_of_call("poll_cq");
   if (fault != 0) return -with_errno(fault);
   const int found = poll_cq(cq, count, completions);
-  if (found > 0) note([&] { checker().polled(completions, found, caller); });
+  const void* const frame = UIW_FRAME;
+  note([&] { checker().polled(*cq, completions, found, caller, frame); });
   return found;
 }
 
@@ -479,6 +508,8 @@ void add_checked(Qp& qp, ibv_send_wr& request) {
   });
   if (goes_on) qp.rnic->add(request);
 }
+
+const rnic::check::Questions kQuestions{state_of, look_at};
 
 void note_opened(ibv_context& context) {
   note([&] { checker().created(Kind::context, &context, &context); });

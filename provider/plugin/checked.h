@@ -15,6 +15,9 @@ namespace uiw::plugin {
 extern const NamedOp kCheckedOps[];
 extern const std::size_t kCheckedOpCount;
 
+// What the Checker asks of the plugin's objects.
+extern const rnic::check::Questions kQuestions;
+
 // A device was opened, by a process that is checked, or is about to be closed, by any process.
 void note_opened(ibv_context& context);
 void note_closes(ibv_context& context);

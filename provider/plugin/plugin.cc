@@ -68,7 +68,7 @@ Context* open_context(ibv_device* device, int cmd_fd) {
   }
   static const OpsTable table = make_ops_table(kOps, kOpCount);
   verbs_set_ops(context->verbs, table.operations);
-  if (rnic::check::Checker::begin() != nullptr) {
+  if (rnic::check::Checker::begin(kQuestions) != nullptr) {
     static const OpsTable checked = make_ops_table(kCheckedOps, kCheckedOpCount);
     verbs_set_ops(context->verbs, checked.operations);
     note_opened(context->base);

@@ -167,7 +167,8 @@ bool apply_capture(const std::string& value, Settings& settings) {
 }
 
 bool apply_check(const std::string& value, Settings& settings) {
-  return choose(value, {{"off", false}, {"on", true}}, settings.check);
+  return choose(value, {{"off", Check::off}, {"on", Check::on}, {"all", Check::all}, {"order", Check::order}},
+                settings.check);
 }
 
 bool apply_check_exit(const std::string& value, Settings& settings) {
@@ -265,7 +266,7 @@ constexpr std::array kSettings = {
              "what the program meets, to test it: send=REM_ACCESS_ERR@100, disconnect@USR1, reg_mr=ENOMEM@random:10"},
             apply_fault,
             why_no_fault},
-    Setting{{"UIW_CHECK", "--check", "off|on", "off",
+    Setting{{"UIW_CHECK", "--check", "off|on|all|order", "off",
              "what the program does wrong with verbs is reported on standard error, as uiw(1) has it"},
             apply_check},
     Setting{{"UIW_CHECK_EXIT", "--check-exit", "0..255", "0",

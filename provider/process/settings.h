@@ -22,6 +22,10 @@ enum class CompletionMode { automatic, local, remote };
 // `initiator`, programs in which the server sends first would wait for ever.
 enum class FirstMessage { any, initiator };
 
+// What `uiw run --check` looks for: faults; also what not every adapter has; or faults, in a program whose messages are
+// placed in an order that it may not count on.
+enum class Check { off, on, all, order };
+
 // How much is logged (provider/process/log.h). Each level includes those before it.
 enum class LogLevel { none, error, info };
 
@@ -61,7 +65,7 @@ struct Settings {
   // UIW_LOG_LEVEL; LogLevel::none if `log` is empty
   LogLevel log_level = LogLevel::none;
   FaultPlan faults;            // UIW_FAULT: injected faults
-  bool check = false;          // UIW_CHECK: misuse of verbs is reported (provider/check/)
+  Check check = Check::off;    // UIW_CHECK: what is reported, and done, to find misuse of verbs (provider/check/)
   unsigned check_exit = 0;     // UIW_CHECK_EXIT: the exit status of a process with faults; 0: that of the program
   std::string check_report;    // UIW_CHECK_REPORT: an absolute path, or empty
   std::string check_suppress;  // UIW_CHECK_SUPPRESS: an absolute path, or empty

@@ -30,8 +30,9 @@ ROOMS = {
     "provider/connect/manual": ("process connect", "its calls and listeners are those of connect"),
     "provider/datagram": ("process progress connect",
                           "a datagram's ports are those of queue pair numbers; the engine drives its sockets"),
-    "provider/verbs": ("process memory progress connection connect inventory connect/manual datagram",
-                       "queue pairs and contexts put all of them together, and so does a fork"),
+    "provider/verbs": ("process check memory progress connection connect inventory connect/manual datagram",
+                       "queue pairs and contexts put all of them together, and so does a fork; those of a program that "
+                       "is checked say when a message comes and who waits"),
     "provider/plugin": ("process check memory progress verbs", "turns the calls of libibverbs into those of verbs"),
     "kernel-abi/interposer": ("", "an object of its own, with libc alone; entry.h is what it shares with libuiw.so.1"),
     "kernel-abi/caller": ("", "what every command needs: the caller's memory and cancellation"),

@@ -127,7 +127,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
       return kOwnFailure;
     }
   }
-  const bool checks = provider::settings().values.check;
+  const bool checks = provider::settings().values.check != provider::Check::off;
   if (const std::string problem = checks ? check_problem() : ""; !problem.empty()) {
     std::fprintf(stderr, "uiw run: %s\n", problem.c_str());
     return kCannotCheck;

@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <map>
 #include <new>
 #include <utility>
 
 #include "base/immortal.h"
 #include "base/mutex.h"
+#include "provider/check/checker.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
 #include "provider/verbs/context.h"
@@ -152,10 +154,23 @@ struct PollWait final : Engine::Awaited {
   int count = 0;
 };
 
-template <typename Wait>
-int waited(const Behind& found, Wait& wait) {
+// Waits as Engine::wait() does. If the program is checked, looks now and then whether it waits in vain.
+Waited wait_for_events(const Behind& found, int channel, Engine::Awaited& wait) {
   wait.channel = found.number;
-  switch (found.user->engine().wait(wait)) {
+  Engine& engine = found.user->engine();
+  check::Checker* const checker = check::Checker::active();
+  if (checker == nullptr) return engine.wait(wait);
+  const std::uint64_t end = wait.deadline;
+  for (check::Checker::Sleep sleep = checker->begin_sleep(channel);; checker->sleeps(sleep)) {
+    wait.deadline = std::min(end, raw_clock() + std::chrono::nanoseconds(check::Checker::kPatience).count());
+    const Waited how = engine.wait(wait);
+    if (how != Waited::late || wait.deadline == end) return how;
+  }
+}
+
+template <typename Wait>
+int waited(const Behind& found, int channel, Wait& wait) {
+  switch (wait_for_events(found, channel, wait)) {
     case Waited::done: return wait.count >= 0 ? wait.count : -EAGAIN;
     case Waited::late: return 0;
     case Waited::interrupted: return -EINTR;
@@ -175,8 +190,7 @@ ssize_t read_completion_event(int fd, void* to, std::size_t size) {
   const int own = found.pipe != nullptr ? found.pipe->own_read_fd(fd) : -1;
   if (own < 0) return -EAGAIN;
   Read read(*found.pipe, own, to, size);
-  read.channel = found.number;
-  const Waited how = found.user->engine().wait(read);
+  const Waited how = wait_for_events(found, fd, read);
   if (how == Waited::done || read.take_kept()) return read.n >= 0 ? read.n : -EAGAIN;
   return how == Waited::interrupted ? -EINTR : -EAGAIN;
 }
@@ -187,7 +201,7 @@ int wait_in_set(int set, int channel, epoll_event* events, int most, int millise
   SetWait wait(set, events, most);
   wait.mask = mask;
   if (milliseconds >= 0) wait.deadline = raw_clock() + static_cast<std::uint64_t>(milliseconds) * 1'000'000;
-  return waited(found, wait);
+  return waited(found, channel, wait);
 }
 
 int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* timeout, const sigset_t* mask) {
@@ -201,7 +215,7 @@ int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* tim
     const auto seconds = static_cast<std::uint64_t>(std::min<time_t>(timeout->tv_sec, 1'000'000'000));
     wait.deadline = raw_clock() + seconds * 1'000'000'000 + static_cast<std::uint64_t>(timeout->tv_nsec);
   }
-  return waited(found, wait);
+  return waited(found, channel, wait);
 }
 
 }  // namespace uiw::provider

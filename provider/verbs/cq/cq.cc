@@ -152,6 +152,13 @@ void Cq::end_poll() UIW_NO_THREAD_SAFETY_ANALYSIS {
   if (!options_.single_threaded) consumer_.unlock();
 }
 
+Cq::View Cq::view() {
+  const LockGuard lock(producer_);
+  const Armed armed = armed_.load(std::memory_order_relaxed);
+  return {tail_.load(std::memory_order_relaxed), taken(), armed != Armed::no, armed == Armed::solicited,
+          events_written_ != 0};
+}
+
 bool Cq::begun_here() const { return pthread_equal(begun_by_.load(std::memory_order_relaxed), pthread_self()) != 0; }
 
 int Cq::resize(int entries) {

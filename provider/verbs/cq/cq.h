@@ -100,6 +100,14 @@ class Cq {
            (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed());
   }
 
+  // For checks of what the program does (provider/check/).
+  struct View {
+    std::uint64_t pushed = 0, taken = 0;
+    bool requested = false, solicited_only = false;  // the event that is to be given next
+    bool gave_events = false;
+  };
+  UIW_API View view();
+
   // The number of completions that were polled, or dropped by forget(), so far.
   std::uint64_t taken() const { return head_.load(std::memory_order_relaxed); }
 

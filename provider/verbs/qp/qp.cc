@@ -45,7 +45,10 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
         Qp* const qp = find_qp(number);
         return qp != nullptr ? &qp->connection() : nullptr;
       }) {
-  connection_.serve(queues_, *this, sends(), queues_.memory());
+  if (auto* const checker = check::Checker::active()) {
+    checked_ = std::make_unique<CheckedWork>(queues_, *handle, *checker, [this] { return patience_for_receives(); });
+  }
+  connection_.serve(checked_ ? static_cast<ConnectionWork&>(*checked_) : queues_, *this, sends(), queues_.memory());
   channel = receive_cq.channel_number();
   qp_.state = idle();
   // The default until the program sets flags.
@@ -236,6 +239,13 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
 
 // Once the stream has ended, the program sees ERR, even if it has not made all steps to RTS yet.
 ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_ERR : stepped(); }
+
+// How long a message waits at an adapter until a receive is posted; nothing: for ever. On iWARP it does not wait.
+std::optional<std::chrono::microseconds> Qp::patience_for_receives() {
+  if (!follows_infiniband()) return std::chrono::microseconds{0};
+  const LockGuard lock(connection_.locks.send);
+  return RetryTimer::adapters_rnr_time(attributes_);
+}
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   const LockGuard lock(connection_.locks.send);

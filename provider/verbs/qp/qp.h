@@ -25,6 +25,7 @@
 #include "provider/progress/driven.h"
 #include "provider/progress/driver.h"
 #include "provider/progress/send_scheduler.h"
+#include "provider/verbs/qp/checked_work.h"
 #include "provider/verbs/qp/work_queues.h"
 #include "provider/verbs/queue_pair.h"
 
@@ -130,6 +131,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void reset();
   void change_attributes(const ibv_qp_attr& attributes, int mask);
   // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
+  std::optional<std::chrono::microseconds> patience_for_receives();
   ibv_qp_state idle() const { return rnic_ ? IBV_QPS_INIT : IBV_QPS_RESET; }
   ibv_qp_state shown_state() const;
   // Whether the queue pair follows the rules of InfiniBand from RTS on: without rdma_cm, or on a device shown as RoCE.
@@ -232,6 +234,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // lock held.
   std::atomic<ibv_qp_state> steps_reached_{IBV_QPS_UNKNOWN};
   Connection connection_;
+  std::unique_ptr<CheckedWork> checked_;  // what the connection has in place of queues_, if the process is checked
   // Used by the thread that builds a batch.
   WorkQueues::Abilities batch_abilities_;
   WorkQueues::Extension extension_;

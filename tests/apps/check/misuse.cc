@@ -7,71 +7,11 @@
 
 #include <atomic>
 
+#include "tests/apps/check/misuse.h"
 #include "tests/apps/support/extended.h"
-#include "tests/apps/support/manual_pair.h"
 
 namespace apps {
 namespace {
-
-constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-
-// Memory of two queue pairs that are connected: `own` of the one that posts, `peers` of the other.
-struct Talk : ManualPair {
-  char own[256] = {}, peers[256] = {};
-  ibv_mr* own_mr = reg(rnic.pd(), own, sizeof own, kAll);
-  ibv_mr* peers_mr = reg(rnic.pd(), peers, sizeof peers, kAll);
-  ~Talk() {
-    near.destroy();
-    far.destroy();
-    for (ibv_mr* mr : {own_mr, peers_mr})
-      if (mr != nullptr) ibv_dereg_mr(mr);
-  }
-  ibv_wc complete() const {
-    const ibv_wc wc = next();
-    if (wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
-    return wc;
-  }
-};
-
-// A request with its element, to be posted by one call.
-struct Request : ibv_send_wr {
-  ibv_sge piece{};
-  Request(ibv_wr_opcode with, const void* octets, std::uint32_t size, const ibv_mr* mr, unsigned flags)
-      : ibv_send_wr{} {
-    piece = {number(octets), size, mr != nullptr ? mr->lkey : 0};
-    opcode = with;
-    send_flags = flags;
-    sg_list = &piece;
-    num_sge = size > 0 ? 1 : 0;
-    wr_id = 77;
-  }
-  Request& to(const void* address, const ibv_mr* mr) {
-    wr.rdma = {number(address), mr->rkey};
-    return *this;
-  }
-  Request(const Request&) = delete;
-  Request& operator=(const Request&) = delete;
-};
-
-struct Receive : ibv_recv_wr {
-  ibv_sge piece{};
-  Receive(void* octets, std::uint32_t size, const ibv_mr* mr) : ibv_recv_wr{} {
-    piece = {number(octets), size, mr->lkey};
-    sg_list = &piece;
-    num_sge = 1;
-    wr_id = 78;
-  }
-  Receive(const Receive&) = delete;
-  Receive& operator=(const Receive&) = delete;
-};
-
-// The program's wr_id comes back, whatever the check posts in its place.
-void expect_own(const ibv_wc& wc) {
-  if (wc.wr_id != 77 && wc.wr_id != 78) die("wr_id %llu", ull(wc.wr_id));
-}
-
-ibv_send_wr* bad_send = nullptr;
-ibv_recv_wr* bad_receive = nullptr;
 
 void source_changed_of(bool wrong) {
   Talk talk;
@@ -417,38 +357,41 @@ void two_batches() {
   two.join();
 }
 
-Cases pairs(const std::map<std::string, void (*)(bool)>& of) {
-  Cases cases;
-  for (const auto& [name, run] : of) {
+void add_pairs(Cases& cases, const Misuses& misuses) {
+  for (const auto& [name, run] : misuses) {
     cases[name] = [run = run] { run(true); };
     cases[name + "_right"] = [run = run] { run(false); };
   }
-  cases["refused-posts_right"] = refused_posts;
-  cases["drained-after-deregistration_right"] = drained_after_deregistration;
-  cases["child-opens-anew_right"] = child_opens_anew;
-  cases["two-batches_right"] = two_batches;
-  return cases;
 }
 
 }  // namespace
 }  // namespace apps
 
 int main(int argc, char** argv) {
-  return apps::run_case(argc, argv,
-                        apps::pairs({{"source-changed", apps::source_changed_of},
-                                     {"unsignaled", apps::unsignaled_source_of},
-                                     {"posted-again", apps::posted_again_of},
-                                     {"batched", apps::batched_source_of},
-                                     {"receives-overlap", apps::receives_overlap_of},
-                                     {"receive-over-source", apps::receive_over_source_of},
-                                     {"reads-overlap", apps::reads_overlap_of},
-                                     {"key-gone", apps::key_gone_of},
-                                     {"region-in-use", apps::region_in_use_of},
-                                     {"send-queue-stuck", apps::send_queue_stuck_of},
-                                     {"cq-overrun", apps::cq_overrun_of},
-                                     {"use-after-destroy", apps::use_after_destroy_of},
-                                     {"destroyed-twice", apps::destroyed_twice_of},
-                                     {"child-of-fork", apps::child_of_fork_of},
-                                     {"leak", apps::leak_of},
-                                     {"not-acknowledged", apps::not_acknowledged_of}}));
+  const apps::Misuses own{{"source-changed", apps::source_changed_of},
+                          {"unsignaled", apps::unsignaled_source_of},
+                          {"posted-again", apps::posted_again_of},
+                          {"batched", apps::batched_source_of},
+                          {"receives-overlap", apps::receives_overlap_of},
+                          {"receive-over-source", apps::receive_over_source_of},
+                          {"reads-overlap", apps::reads_overlap_of},
+                          {"key-gone", apps::key_gone_of},
+                          {"region-in-use", apps::region_in_use_of},
+                          {"send-queue-stuck", apps::send_queue_stuck_of},
+                          {"cq-overrun", apps::cq_overrun_of},
+                          {"use-after-destroy", apps::use_after_destroy_of},
+                          {"destroyed-twice", apps::destroyed_twice_of},
+                          {"child-of-fork", apps::child_of_fork_of},
+                          {"leak", apps::leak_of},
+                          {"not-acknowledged", apps::not_acknowledged_of}};
+  apps::Cases cases;
+  apps::add_pairs(cases, own);
+  apps::add_pairs(cases, apps::misuses_of_peers());
+  apps::add_pairs(cases, apps::misuses_in_public());
+  apps::add_pairs(cases, apps::misuses_elsewhere());
+  cases["refused-posts_right"] = apps::refused_posts;
+  cases["drained-after-deregistration_right"] = apps::drained_after_deregistration;
+  cases["child-opens-anew_right"] = apps::child_opens_anew;
+  cases["two-batches_right"] = apps::two_batches;
+  return apps::run_case(argc, argv, cases);
 }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+// What Checker does when messages of peers come, or a peer and this end refuse each other's requests. The callers hold
+// a lock of a queue pair, so what is found is shown by a later call of the program.
+#include <algorithm>
+#include <cinttypes>
+#include <new>
+#include <utility>
+
+#include "provider/check/checker.h"
+#include "provider/check/program_memory.h"
+#include "provider/check/text.h"
+#include "rdmap/error_text.h"
+
+namespace uiw::provider::check {
+
+namespace {
+
+constexpr std::size_t kMostRefusals = 64;
+
+long long milliseconds_since(std::chrono::steady_clock::time_point time) {
+  return static_cast<long long>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - time).count());
+}
+
+// What a peer has asked for, as far as a Terminate says it.
+struct Request {
+  const char* what = "request";
+  std::uint32_t key = 0;
+  std::uint64_t offset = 0, length = 0;
+  unsigned right = 0;  // IBV_ACCESS_*; 0: unknown, and then the rest is, too
+};
+
+Request request_of(const rdmap::Terminate& terminate) {
+  if (!terminate.has_ddp_header) return {};
+  const Octets header = Octets(terminate.ddp_header).first(terminate.ddp_header_size);
+  if (header.size() == ddp::kTaggedHeaderSize) {
+    const auto tagged = ddp::decode_tagged(header);
+    const std::uint64_t length = std::max<std::uint64_t>(terminate.segment_length, header.size()) - header.size();
+    return tagged ? Request{"Write", static_cast<std::uint32_t>(tagged->stag), tagged->offset, length,
+                            IBV_ACCESS_REMOTE_WRITE}
+                  : Request{};
+  }
+  if (!terminate.has_read_request) return {};
+  const auto read = rdmap::decode_read_request(terminate.read_request);
+  return read ? Request{"Read", static_cast<std::uint32_t>(read->source_stag), read->source_offset, read->size,
+                        IBV_ACCESS_REMOTE_READ}
+              : Request{};
+}
+
+std::string text_of(const Request& request) {
+  if (request.right == 0) return "a request";
+  return text("a %s of %llu octets at 0x%llx with key 0x%08x", request.what,
+              static_cast<unsigned long long>(request.length), static_cast<unsigned long long>(request.offset),
+              request.key);
+}
+
+// Whether the receiver found fault with the key or with what it names, not with the stream.
+bool is_about_access(const rdmap::Terminate& terminate) {
+  if (terminate.layer == rdmap::Layer::ddp) return terminate.type == static_cast<std::uint8_t>(ddp::ErrorType::tagged);
+  return terminate.layer == rdmap::Layer::rdma &&
+         terminate.type == static_cast<std::uint8_t>(rdmap::ErrorType::remote_protection);
+}
+
+template <typename Function>
+void quietly(Function function) noexcept {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+}  // namespace
+
+// ---- Receives --------------------------------------------------------------------------------------------------
+
+void Checker::stop_watching(Queue& queue) {
+  if (queue.waits_since) --watched_, queue.waits_since.reset();
+  if (queue.refused_at) --watched_, queue.refused_at.reset();
+}
+
+void Checker::message_waits(const ibv_qp& qp) noexcept {
+  if (off_) return;
+  const LockGuard lock(mutex_);
+  const auto found = work_.queues.find(&qp);
+  if (found == work_.queues.end() || found->second.waits_since) return;
+  Queue& queue = found->second;
+  const auto from = work_.queues.find(queue.receives_from);
+  queue.posted_then = (from != work_.queues.end() ? from->second : queue).posted;
+  queue.overdue = false;
+  queue.waits_since = std::chrono::steady_clock::now();
+  ++watched_;
+}
+
+void Checker::message_goes_on(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept {
+  if (off_) return;
+  quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
+    const LockGuard lock(mutex_);
+    const auto found = work_.queues.find(&qp);
+    if (found == work_.queues.end() || !found->second.waits_since) return;
+    Queue& queue = found->second;
+    const auto since = *std::exchange(queue.waits_since, std::nullopt);
+    --watched_;
+    if (queue.overdue || !patience || std::chrono::steady_clock::now() - since <= *patience) return;
+    const auto from = work_.queues.find(queue.receives_from);
+    const Place late = (from != work_.queues.end() ? from->second : queue).last_post;
+    report(FaultKind::receive_missing, {late, "posted late"}, {place_of(&qp), "created"}, [&] {
+      return text("a message for queue pair 0x%06x has waited %lld ms, since no receive was posted; ", queue.number,
+                  milliseconds_since(since)) +
+             (patience->count() == 0 ? "an iWARP adapter ends the connection then"
+                                     : "with this rnr_retry and min_rnr_timer an adapter would have ended the "
+                                       "connection");
+    });
+  });
+}
+
+// Messages that have waited for so long that nobody may post a receive for them any more.
+void Checker::look_at_waits() {
+  if (watched_.load(std::memory_order_relaxed) == 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  for (auto& [handle, queue] : work_.queues) {
+    if (!queue.waits_since || queue.overdue || now - *queue.waits_since < kPatience) continue;
+    queue.overdue = true;
+    const bool posted = queue.posted != 0 || queue.receives_from != nullptr;
+    if (queue.lost != 0 && !posted) {
+      report(FaultKind::receives_reset, {queue.reset, "reset"}, {queue.lost_post, "posted before"}, [&] {
+        return text(
+            "a message for queue pair 0x%06x waits for a receive: the program had posted %zu, which have gone "
+            "with the step to RESET, and has posted none since",
+            queue.number, queue.lost);
+      });
+      continue;
+    }
+    report(FaultKind::receive_missing, {place_of(handle), "created"}, {}, [&] {
+      return text("a message for queue pair 0x%06x waits for a receive, since %lld ms", queue.number,
+                  milliseconds_since(*queue.waits_since));
+    });
+  }
+}
+
+void Checker::receive_begins(std::uint64_t number) noexcept {
+  if (off_) return;
+  const LockGuard lock(mutex_);
+  Work* const work = work_.find(number);
+  if (work == nullptr) return;
+  for (const Span& span : work->spans) {
+    if (!span.checksum || !span.entered || shared_sinks_.contains(span.lkey)) continue;
+    const auto now = checksum_of(*work, span);
+    work->written = work->written || (now && now != span.checksum);
+  }
+}
+
+void Checker::receive_filled(std::uint64_t number) noexcept {
+  if (off_) return;
+  const LockGuard lock(mutex_);
+  Work* const work = work_.find(number);
+  if (work == nullptr) return;
+  work->filled = true;
+  for (Span& span : work->spans) {
+    if (!span.checksum) continue;
+    span.checksum = span.entered ? checksum_of(*work, span) : std::nullopt;
+  }
+}
+
+// ---- Refusals --------------------------------------------------------------------------------------------------
+
+// "; the nearest region of today has ..."
+std::string Checker::nearest_region(std::uint64_t offset) {
+  const Region* nearest = nullptr;
+  std::uint32_t key = 0;
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const auto& [lkey, region] : regions_) {
+    if (!region.live) continue;
+    const std::uint64_t before = region.iova > offset ? region.iova - offset : 0;
+    const std::uint64_t after = offset - region.iova < region.length ? 0 : offset - region.iova - region.length;
+    const std::uint64_t distance = before != 0 ? before : after;
+    if (nearest != nullptr && distance >= least) continue;
+    nearest = &region;
+    key = lkey;
+    least = distance;
+  }
+  if (nearest == nullptr) return "; no region is registered now";
+  return text("; the nearest region of now has key 0x%08x and %llu octets at 0x%llx", key,
+              static_cast<unsigned long long>(nearest->length), static_cast<unsigned long long>(nearest->iova));
+}
+
+void Checker::refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept {
+  if (off_ || !is_about_access(terminate)) return;
+  quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
+    const LockGuard lock(mutex_);
+    const Request request = request_of(terminate);
+    const auto found = regions_.find(request.key);
+    const Region* const region = request.right != 0 && found != regions_.end() ? &found->second : nullptr;
+    std::string reason;
+    Reports::At at;
+    if (region != nullptr && !region->live) {
+      reason = text("its region was deregistered %lld ms before", milliseconds_since(region->ended)) +
+               nearest_region(request.offset);
+      at = {region->destroyed, "deregistered"};
+    } else if (region != nullptr && !region->contains(request.offset, request.length)) {
+      reason = text("the region with this key has %llu octets at 0x%llx",
+                    static_cast<unsigned long long>(region->length), static_cast<unsigned long long>(region->iova));
+      at = {region->created, "registered"};
+    } else if (region != nullptr && (region->access & request.right) == 0) {
+      reason = text("the region with this key is not registered for remote %s",
+                    request.right == IBV_ACCESS_REMOTE_WRITE ? "write" : "read");
+      at = {region->created, "registered"};
+    } else if (region != nullptr) {
+      reason = std::string(rdmap::text_of(terminate).error) + ", and it is neither the region nor its rights";
+      at = {region->created, "registered"};
+    } else {
+      reason = rdmap::text_of(terminate).error;
+      if (request.right != 0) reason += "; no region has this key" + nearest_region(request.offset);
+    }
+    const auto queue = work_.queues.find(&qp);
+    const std::uint32_t number = queue != work_.queues.end() ? queue->second.number : 0;
+    Reports::At other{place_of(&qp), "the queue pair was created"};
+    if (at.place == Place()) at = std::exchange(other, {});
+    report(FaultKind::peer_refused, at, other, [&] {
+      return text_of(request) + text(" that a peer has made to queue pair 0x%06x was refused: ", number) + reason;
+    });
+    refusals_.push_back({request.key, request.offset, reason});
+    if (refusals_.size() > kMostRefusals) refusals_.pop_front();
+  });
+}
+
+void Checker::is_refused(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept {
+  if (off_) return;
+  quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
+    const LockGuard lock(mutex_);
+    if (const auto queue = work_.queues.find(&qp); queue != work_.queues.end()) queue->second.refusal = terminate;
+  });
+}
+
+// The completion of work says that the peer has refused it.
+void Checker::report_refused(const Work& work, const Queue& queue) {
+  report(FaultKind::access_refused, {work.caller, "posted"}, {place_of(work.queue), "the queue pair was created"}, [&] {
+    std::string reason = "its key, its range or its right";
+    if (queue.refusal) {
+      const Request request = request_of(*queue.refusal);
+      const auto known = std::find_if(refusals_.rbegin(), refusals_.rend(), [&](const Refusal& one) {
+        return one.key == request.key && one.offset == request.offset;
+      });
+      reason = known != refusals_.rend() ? known->reason : rdmap::text_of(*queue.refusal).error;
+    }
+    return text_of(work) +
+           text(", to 0x%" PRIx64 " with key 0x%08x, was refused by the peer: ", work.remote_address, work.remote_key) +
+           reason;
+  });
+}
+
+}  // namespace uiw::provider::check

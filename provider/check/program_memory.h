@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What the check asks of the program's memory, which may not be there any more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "provider/check/posted_work.h"
+
+namespace uiw::provider::check {
+
+// The checksum of a span of work; nothing if its octets cannot be read. Of a receive only the first octets count: many
+// receives are much longer than their messages.
+std::optional<std::uint32_t> checksum_of(const Work& work, const Span& span);
+
+// Whether all pages of these octets can be written. They stay as they are.
+bool is_writable(std::uintptr_t address, std::size_t length);
+
+// Whether something is mapped at all pages of these octets. Reads none of them.
+bool is_mapped(std::uintptr_t address, std::size_t length);
+
+}  // namespace uiw::provider::check

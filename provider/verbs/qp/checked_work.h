@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// The work queues of a queue pair in a process that is checked (provider/check/): as WorkQueues, and tells the Checker
+// when a message finds no receive, and when it is placed into the memory of one.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+
+#include "provider/check/checker.h"
+#include "provider/connection/connection_host.h"
+
+namespace uiw::provider {
+
+class CheckedWork final : public ConnectionWork {
+ public:
+  // `patience` says how long a message may wait for a receive at an adapter (check::Checker::message_goes_on()).
+  using Patience = std::function<std::optional<std::chrono::microseconds>()>;
+  CheckedWork(ConnectionWork& queues, const ibv_qp& handle, check::Checker& checker, Patience patience)
+      : queues_(queues), handle_(handle), checker_(checker), patience_(std::move(patience)) {}
+
+  void send_complete(const rdmap::SendWork& work, rdmap::Status status) override {
+    queues_.send_complete(work, status);
+  }
+  rdmap::Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override {
+    return queues_.carry_out(work, binding);
+  }
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override;
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
+                        const rdmap::ReceiveHost::Message& message) override;
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return queues_.invalidate(stag); }
+  void await_no_receive() override { queues_.await_no_receive(); }
+  bool receive_there() const override { return queues_.receive_there(); }
+  void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override { queues_.give_back(buffer, completes); }
+  void flush_receives() override { queues_.flush_receives(); }
+  void refuses(const rdmap::Terminate& terminate) override { checker_.refuses(handle_, terminate); }
+  void is_refused(const rdmap::Terminate& terminate) override { checker_.is_refused(handle_, terminate); }
+
+ private:
+  ConnectionWork& queues_;
+  const ibv_qp& handle_;
+  check::Checker& checker_;
+  const Patience patience_;
+  bool waits_ = false;
+};
+
+}  // namespace uiw::provider

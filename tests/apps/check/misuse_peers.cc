@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+// Misuse that shows when messages of a peer come: events that are slept for in vain, receives that are missing or are
+// written into, requests that are refused.
+#include <sys/mman.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/apps/check/misuse.h"
+
+namespace apps {
+namespace {
+
+// ---- Memory ----
+
+void sink_written_of(bool wrong) {
+  Talk talk;
+  Receive receive(talk.peers, 64, talk.peers_mr);
+  if (!wrong) talk.peers[5] = 'x';
+  ibv_post_recv(talk.far.get(), &receive, &bad_receive);  // OTHER sink-written
+  if (wrong) talk.peers[5] = 'x';
+  Request request(IBV_WR_SEND, talk.own, 64, talk.own_mr, IBV_SEND_SIGNALED);
+  ibv_post_send(talk.near.get(), &request, &bad_send);
+  for (int i = 0; i < 2; ++i) {
+    ibv_wc wc{};
+    while (ibv_poll_cq(talk.cq.get(), 1, &wc) == 0) {  // AT sink-written
+    }
+    expect_own(wc);
+  }
+}
+
+// The message is there, and its completion has not been polled.
+void message_written_of(bool wrong) {
+  Talk talk;
+  Receive receive(talk.peers, 64, talk.peers_mr);
+  talk.own[63] = 'x';
+  ibv_post_recv(talk.far.get(), &receive, &bad_receive);  // OTHER message-written
+  Request request(IBV_WR_SEND, talk.own, 64, talk.own_mr, IBV_SEND_SIGNALED);
+  ibv_post_send(talk.near.get(), &request, &bad_send);
+  ibv_wc none{};
+  while (*const_cast<volatile char*>(talk.peers + 63) != 'x') ibv_poll_cq(talk.cq.get(), 0, &none);
+  if (wrong) talk.peers[3] = 'y';
+  for (int i = 0; i < 2; ++i) {
+    ibv_wc wc{};
+    while (ibv_poll_cq(talk.cq.get(), 1, &wc) == 0) {  // AT message-written
+    }
+    expect_own(wc);
+  }
+  talk.peers[3] = 'y';
+}
+
+struct Mapped {
+  std::size_t size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* octets = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void unmap() const { munmap(octets, size); }
+};
+
+void unmapped_of(bool wrong) {
+  Side side;
+  const Mapped memory;
+  ibv_mr* const mr = ibv_reg_mr(side.rnic.pd(), memory.octets, memory.size, kAll);  // OTHER unmapped
+  if (wrong) memory.unmap();
+  ibv_dereg_mr(mr);  // AT unmapped
+  if (!wrong) memory.unmap();
+}
+
+void read_only_of(bool wrong) {
+  Side side;
+  ManualQp qp(side.rnic, side.cq, {});
+  qp.to_init();
+  const Mapped memory;
+  ibv_mr* const mr = ibv_reg_mr(side.rnic.pd(), memory.octets, memory.size, kAll);  // OTHER read-only
+  mprotect(memory.octets, memory.size, PROT_READ | (wrong ? 0 : PROT_WRITE));
+  Receive receive(memory.octets, 64, mr);
+  ibv_post_recv(qp.get(), &receive, &bad_receive);  // AT read-only
+  mprotect(memory.octets, memory.size, PROT_READ | PROT_WRITE);
+  qp.destroy();
+  ibv_dereg_mr(mr);
+  memory.unmap();
+}
+
+// ---- Refused requests: reported where they are refused, and where they were posted ----
+
+void refused_of(bool wrong, int rights, std::uint32_t beyond, bool gone) {
+  Talk talk;
+  char octets[64] = {};
+  ibv_mr* mr = ibv_reg_mr(talk.rnic.pd(), octets, sizeof octets, wrong ? rights : kAll);  // AT refused
+  const ibv_mr copy = *mr;
+  if (wrong && gone) ibv_dereg_mr(std::exchange(mr, nullptr));  // AT refused-gone
+  Request request(IBV_WR_RDMA_WRITE, talk.own, 32, talk.own_mr, IBV_SEND_SIGNALED);
+  request.to(octets + (wrong ? beyond : 0), &copy);
+  ibv_post_send(talk.near.get(), &request, &bad_send);  // AT access-refused
+  const ibv_wc wc = talk.next();
+  expect_status("the Write", wc, wrong ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+  if (mr != nullptr) ibv_dereg_mr(mr);
+}
+void range_refused_of(bool wrong) { refused_of(wrong, kAll, 48, false); }
+void right_refused_of(bool wrong) { refused_of(wrong, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0, false); }
+void gone_refused_of(bool wrong) { refused_of(wrong, kAll, 0, true); }
+
+// ---- Events ----
+
+constexpr std::chrono::milliseconds kLate{2500};  // after the check has looked
+
+// Two queue pairs that are connected, each with a completion queue and a channel of its own.
+struct Sleepers {
+  const Rnic rnic{g_host};
+  const Cq near_cq{rnic, 16, true}, far_cq{rnic, 16, true};
+  ManualQp near{rnic, near_cq, {}}, far{rnic, far_cq, {}};
+  char octets[64] = {};
+  ibv_mr* const mr = reg(rnic.pd(), octets, sizeof octets, kAll);
+  Sleepers() {
+    connect(near, far);
+    for (int i = 0; i < 2; ++i) far.receive(octets + 32 * i, 32, mr, 78);
+  }
+  Sleepers(const Sleepers&) = delete;
+  Sleepers& operator=(const Sleepers&) = delete;
+  ~Sleepers() {
+    near.destroy();
+    far.destroy();
+    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  }
+  // The message has arrived when this returns.
+  void send(unsigned flags) {
+    expect_error("ibv_post_send", near.send("hi", 3, 77, IBV_SEND_SIGNALED | flags), 0);
+    ibv_wc wc{};
+    while (ibv_poll_cq(near_cq.get(), 1, &wc) == 0) {
+    }
+  }
+  static void acknowledge(ibv_cq* cq) { ibv_ack_cq_events(cq, 1); }
+  int poll() const {
+    ibv_wc wc{};
+    return ibv_poll_cq(far_cq.get(), 1, &wc);
+  }
+};
+
+void event_missed_of(bool wrong) {
+  Sleepers ends;
+  int messages = ends.poll();
+  ends.send(0);
+  ibv_req_notify_cq(ends.far_cq.get(), 0);  // OTHER event-missed
+  if (!wrong) messages += ends.poll();
+  std::thread late([&] {
+    std::this_thread::sleep_for(kLate);
+    ends.send(0);
+  });
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  ibv_get_cq_event(ends.far_cq.get()->channel, &cq, &context);  // AT event-missed
+  Sleepers::acknowledge(cq);
+  while (messages < 2) messages += ends.poll();
+  late.join();
+}
+
+void event_not_requested_of(bool wrong) {
+  Sleepers ends;
+  ends.poll();
+  const ibv_cq* const requested = wrong ? ends.near_cq.get() : ends.far_cq.get();
+  ibv_req_notify_cq(const_cast<ibv_cq*>(requested), 0);  // OTHER event-not-requested
+  std::thread late([&] {
+    ends.send(0);
+    std::this_thread::sleep_for(kLate);
+    if (wrong) ibv_req_notify_cq(ends.far_cq.get(), 0);
+    ends.send(0);
+  });
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  ibv_get_cq_event(ends.far_cq.get()->channel, &cq, &context);  // AT event-not-requested
+  Sleepers::acknowledge(cq);
+  late.join();
+  if (!wrong) return;
+  ibv_get_cq_event(ends.near_cq.get()->channel, &cq, &context);
+  Sleepers::acknowledge(cq);
+}
+
+void event_not_solicited_of(bool wrong) {
+  Sleepers ends;
+  ibv_req_notify_cq(ends.far_cq.get(), 1);  // OTHER event-not-solicited
+  ends.poll();
+  std::thread late([&] {
+    ends.send(wrong ? 0U : unsigned{IBV_SEND_SOLICITED});
+    std::this_thread::sleep_for(kLate);
+    ends.send(IBV_SEND_SOLICITED);
+  });
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  ibv_get_cq_event(ends.far_cq.get()->channel, &cq, &context);  // AT event-not-solicited
+  Sleepers::acknowledge(cq);
+  late.join();
+}
+
+// ---- Receives ----
+
+// The message has waited for a receive for longer than the queue pairs allow.
+void receive_missing_of(bool wrong) {
+  Side side;
+  ManualQp near(side.rnic, side.cq, {}), far(side.rnic, side.cq, {});  // not connected by connect(): they wait 10 us
+  const Manners impatient{.rnr_retries = 0, .rnr_timer = 1};
+  for (const auto& [own, peer] : {std::pair(&near, &far), std::pair(&far, &near)}) {
+    to_init(own->get(), impatient);
+    to_rtr(own->get(), side.rnic, peer->place(), impatient);
+    to_rts(own->get(), 0, impatient);
+  }
+  char octets[32] = {};
+  ibv_mr* const mr = reg(side.rnic.pd(), octets, sizeof octets, kAll);
+  Receive receive(octets, sizeof octets, mr);
+  if (!wrong) ibv_post_recv(far.get(), &receive, &bad_receive);
+  expect_error("ibv_post_send", near.send("hi", 3, 77), 0);
+  ibv_wc wc{};
+  for (const auto until = Clock::now() + std::chrono::milliseconds(20); wrong && Clock::now() < until;) {
+    if (ibv_poll_cq(side.cq.get(), 1, &wc) != 0) die("something has completed");
+  }
+  if (wrong) ibv_post_recv(far.get(), &receive, &bad_receive);  // AT receive-missing
+  for (int i = 0; i < 2; ++i) {
+    if (!side.cq.next(wc)) die("no completion in time");
+    expect_status("the message", wc, IBV_WC_SUCCESS);
+  }
+  near.destroy();
+  far.destroy();
+  ibv_dereg_mr(mr);
+}
+
+void receives_reset_of(bool wrong) {
+  Talk talk;
+  Receive receive(talk.peers, 64, talk.peers_mr);
+  ibv_post_recv(talk.far.get(), &receive, &bad_receive);  // OTHER receives-reset
+  talk.near.to_reset();
+  to_state(talk.far.get(), IBV_QPS_RESET);  // AT receives-reset
+  connect(talk.near, talk.far);
+  if (!wrong) ibv_post_recv(talk.far.get(), &receive, &bad_receive);
+  expect_error("ibv_post_send", talk.near.send("hi", 3, 77), 0);
+  ibv_wc wc{};
+  const bool came = talk.cq.next(wc, std::chrono::milliseconds(1500));
+  if (came == wrong) die("%s message has come", wrong ? "a" : "no");
+  if (!wrong) talk.complete();
+}
+
+// ---- Posts that fail ----
+
+void post_ignored_of(bool wrong) {
+  Side side;
+  ManualQp near(side.rnic, side.cq, {.send_wr = 8}), far(side.rnic, side.cq, {});
+  connect(near, far);
+  char octets[64] = {};
+  ibv_mr* const mr = reg(side.rnic.pd(), octets, sizeof octets, kAll);
+  const auto depth = static_cast<int>(query(near.get(), IBV_QP_CAP).cap.max_send_wr);
+  int refused = 0;
+  Request request(IBV_WR_SEND, octets + 63, 1, mr, IBV_SEND_SIGNALED);
+  for (int i = 0; i < depth + 1; ++i) {
+    if (ibv_post_send(near.get(), &request, &bad_send) != 0) ++refused;  // AT post-ignored
+  }
+  if (refused != 1) die("%d requests of %d were refused", refused, depth + 1);
+  for (int i = 0; i < depth + 1; ++i) far.receive(octets + i, 1, mr, 78);
+  const auto complete = [&](int count) {
+    ibv_wc wc{};
+    for (int i = 0; i < count; ++i) {
+      if (!side.cq.next(wc)) die("no completion in time");
+      expect_status("a message", wc, IBV_WC_SUCCESS);
+    }
+  };
+  complete(2 * depth);
+  if (!wrong) {
+    ibv_post_send(near.get(), &request, &bad_send);
+    complete(2);
+  }
+  ibv_wc wc{};
+  if (side.cq.next(wc, std::chrono::milliseconds(1500))) die("a request that was refused has completed");
+  near.destroy();
+  far.destroy();
+  ibv_dereg_mr(mr);
+}
+
+}  // namespace
+
+Misuses misuses_of_peers() {
+  return {{"sink-written", sink_written_of},
+          {"message-written", message_written_of},
+          {"unmapped", unmapped_of},
+          {"read-only", read_only_of},
+          {"range-refused", range_refused_of},
+          {"right-refused", right_refused_of},
+          {"gone-refused", gone_refused_of},
+          {"event-missed", event_missed_of},
+          {"event-not-requested", event_not_requested_of},
+          {"event-not-solicited", event_not_solicited_of},
+          {"receive-missing", receive_missing_of},
+          {"receives-reset", receives_reset_of},
+          {"post-ignored", post_ignored_of}};
+}
+
+}  // namespace apps

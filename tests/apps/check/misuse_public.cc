@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// Programs in the shape of faults that public programs had. Others of that kind are among the other cases: a send
+// buffer that only the depth of a queue guards (posted-again), an event that is requested after the last poll
+// (event-missed), receives that are not posted again after RESET (receives-reset).
+#include "tests/apps/check/misuse.h"
+
+namespace apps {
+namespace {
+
+void post_write(const Talk& talk, const char* octets, std::uint32_t size, unsigned flags) {
+  Request request(IBV_WR_RDMA_WRITE, octets, size, talk.own_mr, flags);
+  request.to(talk.peers, talk.peers_mr);
+  int error = ENOMEM;
+  while (error == ENOMEM) {
+    error = ibv_post_send(talk.near.get(), &request, &bad_send);  // AT seldom-signaled AT head-pointer
+    ibv_wc none{};
+    ibv_poll_cq(talk.cq.get(), 0, &none);
+  }
+  expect_error("ibv_post_send", error, 0);
+}
+
+// A counter has each 64th message signaled, and the queue has 64 places; acknowledgements are not counted.
+void seldom_signaled_of(bool wrong) {
+  Talk talk;
+  const std::uint32_t depth = query(talk.near.get(), IBV_QP_CAP).cap.max_send_wr;
+  std::uint32_t counted = 0;
+  const auto post = [&](bool counts) {
+    const bool signaled = (counts || !wrong) && ++counted % depth == 0;
+    post_write(talk, talk.own, 8, signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+    if (signaled) talk.complete();
+  };
+  for (std::uint32_t i = 0; i < 3 * depth; ++i) {
+    post(true);
+    if (i % 8 == 0) post(false);
+  }
+}
+
+// A cache of regions gives up the one that was used longest ago, though the Write from it may not have completed.
+void cache_of(bool wrong) {
+  Talk talk;
+  char octets[2][64] = {};
+  ibv_mr* const mr = reg(talk.rnic.pd(), octets[0], sizeof octets[0], kAll);
+  Request request(IBV_WR_RDMA_WRITE, octets[0], sizeof octets[0], mr, IBV_SEND_SIGNALED);
+  request.to(talk.peers, talk.peers_mr);
+  ibv_post_send(talk.near.get(), &request, &bad_send);  // OTHER cache
+  if (!wrong) talk.complete();
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);  // AT cache
+  if (wrong) talk.next();
+}
+
+// After the connection was lost the program makes a new queue pair, and forgets that its receives were the old one's.
+void reconnected_of(bool wrong) {
+  Side side;
+  char octets[64] = {};
+  ibv_mr* const mr = reg(side.rnic.pd(), octets, sizeof octets, kAll);
+  Receive receive(octets, sizeof octets, mr);
+  for (int time = 0; time < 2; ++time) {
+    ManualQp near(side.rnic, side.cq, {});
+    ManualQp far(side.rnic, side.cq, {});  // AT reconnected
+    connect(near, far);
+    if (time == 0 || !wrong) ibv_post_recv(far.get(), &receive, &bad_receive);
+    expect_error("ibv_post_send", near.send("hi", 3, 77), 0);
+    ibv_wc wc{};
+    for (int i = 0; i < 2; ++i) {
+      const bool came = side.cq.next(wc, std::chrono::milliseconds(1500));
+      if (came == (wrong && time == 1)) die("%s has come", came ? "something" : "nothing");
+      if (!came) break;
+    }
+  }
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
+// wr_id is the address of a variable of a function that has returned when the completion comes.
+__attribute__((noinline)) void post_with_context(const Talk& talk, std::uint64_t* lasting) {
+  std::uint64_t context = 1;
+  Request request(IBV_WR_RDMA_WRITE, talk.own, 8, talk.own_mr, IBV_SEND_SIGNALED);
+  request.to(talk.peers, talk.peers_mr);
+  request.wr_id = reinterpret_cast<std::uintptr_t>(lasting != nullptr ? lasting : &context);
+  ibv_post_send(talk.near.get(), &request, &bad_send);  // OTHER wr-id-gone
+}
+
+void wr_id_gone_of(bool wrong) {
+  Talk talk;
+  std::uint64_t lasting = 1;
+  post_with_context(talk, wrong ? nullptr : &lasting);
+  ibv_wc wc{};
+  while (ibv_poll_cq(talk.cq.get(), 1, &wc) == 0) {  // AT wr-id-gone
+  }
+  expect_status("the Write", wc, IBV_WC_SUCCESS);
+}
+
+// A ring's head is written to the peer from one variable, which the program counts up while the last Write of it may
+// be under way.
+void head_pointer_of(bool wrong) {
+  Talk talk;
+  for (int i = 0; i < 3; ++i) {
+    ++talk.own[0];
+    post_write(talk, talk.own, 1, IBV_SEND_SIGNALED);  // OTHER head-pointer
+    if (!wrong) talk.complete();
+  }
+  for (int i = 0; wrong && i < 3; ++i) talk.complete();
+}
+
+}  // namespace
+
+Misuses misuses_in_public() {
+  return {{"seldom-signaled", seldom_signaled_of},
+          {"cache", cache_of},
+          {"reconnected", reconnected_of},
+          {"wr-id-gone", wr_id_gone_of},
+          {"head-pointer", head_pointer_of}};
+}
+
+}  // namespace apps
