@@ -111,8 +111,10 @@ Object& Checker::add_object(Kind kind, const void* handle, const void* context, 
 void Checker::created(Kind kind, const void* handle, const void* context, std::uint32_t number) {
   if (off_) return;
   const Place place = Place::here();
+  // librdmacm keeps the devices that it has opened, and their domains. Looked up now: it may be unloaded later.
+  const bool kept = (kind == Kind::context || kind == Kind::domain) && is_made_by_librdmacm(place);
   const Locked lock(*this);
-  add_object(kind, handle, context, number, place);
+  add_object(kind, handle, context, number, place).kept = kept;
 }
 
 void Checker::created(const ibv_cq& cq, int channel, bool ignores_overrun) {
@@ -302,9 +304,7 @@ void Checker::report_leaks(const ibv_context* context) {
   objects_.for_live([&](const void* handle, Object& object) UIW_NO_THREAD_SAFETY_ANALYSIS {
     if (object.generation != fork_generation() || (context != nullptr && object.context != context)) return;
     if (handle == context || std::exchange(object.leaked, true)) return;
-    // librdmacm keeps the devices that it has opened, and their domains, until the process ends.
-    const bool shared = object.kind == Kind::context || object.kind == Kind::domain;
-    if (shared && is_made_by_librdmacm(object.created)) return;
+    if (object.kept) return;
     report(FaultKind::leak, {object.created, "created"}, {}, [&] {
       return text("%s was not destroyed before %s", name_of(object).c_str(),
                   context != nullptr ? "its device was closed" : "the process ended");

@@ -8,6 +8,7 @@
 #include "provider/check/program_memory.h"
 #include "provider/check/text.h"
 #include "provider/process/limits.h"
+#include "provider/process/settings.h"
 
 namespace uiw::provider::check {
 
@@ -157,7 +158,10 @@ void Checker::look_at_memory(const Work& work, const Span& span) {
 void Checker::enter_work(std::vector<Work>& works) {
   for (Work& work : works) {
     for (Span& span : work.spans) {
-      if (span.address != 0 && (work.role == Role::source || !work.sends)) span.checksum = checksum_of(work, span);
+      if (span.address == 0) continue;
+      // A program that reads its last message there, and has posted the receive again already, is to notice.
+      if (!work.sends && settings().values.check == Check::order) cover(span);
+      if (work.role == Role::source || !work.sends) span.checksum = checksum_of(work, span);
     }
   }
   const Locked lock(*this);
@@ -255,7 +259,16 @@ void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepte
       ++watched_;
     }
   }
-  for (std::size_t i = count; i > accepted; --i) work_.withdraw(first + i - 1);
+  for (std::size_t i = count; i > 0; --i) {
+    const std::uint64_t number = first + i - 1;
+    if (Work* const work = work_.find(number)) {
+      for (Span& span : work->spans) {
+        if (i > accepted) uncover(span);
+        span.before = {};
+      }
+    }
+    if (i > accepted) work_.withdraw(number);
+  }
   for (Finding& finding : findings_) {
     if (finding.number < first || finding.number >= first + count) continue;
     if (finding.number < first + accepted)

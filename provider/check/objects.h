@@ -36,6 +36,7 @@ struct Object {
   bool ending = false;  // a call that destroys it is under way
   bool raced = false;   // it had begun while another call used the object
   bool leaked = false;  // reported as not destroyed
+  bool kept = false;    // librdmacm's, which keeps it until the process ends
   unsigned calls = 0;   // calls of the program that use it now
 };
 

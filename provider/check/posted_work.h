@@ -31,7 +31,8 @@ struct Span {
   std::uint32_t lkey = 0;
   // Of a source, or of the first octets of a receive, when it was posted; of a receive again once it is filled.
   std::optional<std::uint32_t> checksum;
-  bool entered = false;  // in Memory
+  bool entered = false;             // in Memory
+  std::vector<std::byte> before{};  // what the memory of a receive held before it was covered, until it is accepted
 };
 
 enum class Role : std::uint8_t { source, sink, neither };

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
+#include <vector>
 
 #include "base/guarded_copy.h"
 #include "mpa/crc32c.h"
@@ -37,6 +39,21 @@ std::optional<std::uint32_t> checksum_of(const Work& work, const Span& span) {
     crc.add(copy.data(), size);
   }
   return crc.value();
+}
+
+void cover(Span& span) {
+  constexpr std::byte kPattern{0xA5};
+  std::vector<std::byte> before(span.length);
+  const std::vector<std::byte> pattern(span.length, kPattern);
+  auto* const memory = reinterpret_cast<void*>(span.address);
+  if (!guarded_copy_unordered(before.data(), memory, before.size())) return;
+  guarded_copy_unordered(memory, pattern.data(), pattern.size());
+  span.before = std::move(before);
+}
+
+void uncover(const Span& span) noexcept {
+  if (!span.before.empty())
+    guarded_copy_unordered(reinterpret_cast<void*>(span.address), span.before.data(), span.before.size());
 }
 
 bool is_writable(std::uintptr_t address, std::size_t length) {

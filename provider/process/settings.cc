@@ -175,6 +175,10 @@ bool apply_check_exit(const std::string& value, Settings& settings) {
   return number(value, 0, 255, settings.check_exit);
 }
 
+bool apply_check_seed(const std::string& value, Settings& settings) {
+  return number(value, 1, 1'000'000'000, settings.check_seed);
+}
+
 bool apply_check_report(const std::string& value, Settings& settings) {
   settings.check_report = value;
   return make_absolute(settings.check_report);
@@ -275,6 +279,9 @@ constexpr std::array kSettings = {
     Setting{{"UIW_CHECK_REPORT", "--check-report", "FILE", "",
              "what the check has found is appended to this file when the program ends, a JSON object for each fault"},
             apply_check_report},
+    Setting{{"UIW_CHECK_SEED", "--check-seed", "1..1000000000", "1",
+             "what the order depends on in which RDMA Writes are placed with --check=order"},
+            apply_check_seed},
     Setting{{"UIW_CHECK_SUPPRESS", "--check-suppress", "FILE", "", "faults that are known, and not to be reported"},
             apply_check_suppress},
     Setting{{kMessages, "--messages", "on|off", "",

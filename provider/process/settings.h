@@ -67,6 +67,7 @@ struct Settings {
   FaultPlan faults;            // UIW_FAULT: injected faults
   Check check = Check::off;    // UIW_CHECK: what is reported, and done, to find misuse of verbs (provider/check/)
   unsigned check_exit = 0;     // UIW_CHECK_EXIT: the exit status of a process with faults; 0: that of the program
+  unsigned check_seed = 1;     // UIW_CHECK_SEED: what the order of Check::order depends on
   std::string check_report;    // UIW_CHECK_REPORT: an absolute path, or empty
   std::string check_suppress;  // UIW_CHECK_SUPPRESS: an absolute path, or empty
   std::string capture;         // UIW_CAPTURE: an absolute path, or empty: nothing is captured

@@ -4,6 +4,7 @@
 
 #include "rdmap/atomic.h"
 #include "rdmap/scatter_gather.h"
+#include "rdmap/transmit/disorder.h"
 
 namespace uiw::rdmap {
 
@@ -132,8 +133,21 @@ bool Transmitter::build_response(const Cursor& at, Segment& segment) {
   return true;
 }
 
+// Builds the segment of an RDMA Write whose octets are sent in another order.
+void Transmitter::build_piece(const Cursor& at, Segment& segment, Stag target) {
+  const SendWork& work = queue_.at(at.sequence);
+  if (work.length == 0) return build_tagged(segment, Opcode::write, target, work.remote_offset, 0);
+  const Piece piece = piece_at(work.remote_offset, work.length, at.offset, rules_->disorder + at.sequence);
+  build_tagged(segment, Opcode::write, target, work.remote_offset + piece.from, piece.size);
+  segment.from = piece.from;
+  if (at.offset + segment.payload == work.length) return;
+  segment.last = false;
+  ddp::clear_last(segment.header);
+}
+
 void Transmitter::build_work(const Cursor& at, Segment& segment) {
   const SendWork& work = queue_.at(at.sequence);
+  segment.from = at.offset;
   const std::uint32_t left = work.length - at.offset;
   if (work.kind == WorkKind::immediate || at.immediate_next) {
     build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue, at.send_msn,
@@ -150,7 +164,11 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
       // A Write of no octets from the program must not look like a message of uiw's own. So an STag that uiw uses for
       // such messages (is_own()) is replaced by 0. The STag of a Write of no octets has no effect otherwise.
       const Stag target = work.length == 0 && is_own(work.remote_stag) ? Stag{0} : work.remote_stag;
-      build_tagged(segment, Opcode::write, target, work.remote_offset + at.offset, left);
+      if (rules_->disorder != 0) [[unlikely]] {
+        build_piece(at, segment, target);
+      } else {
+        build_tagged(segment, Opcode::write, target, work.remote_offset + at.offset, left);
+      }
       break;
     }
     case WorkKind::read:
@@ -180,7 +198,7 @@ std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegme
     return 1;
   }
   const std::uint32_t whole = segment.payload;
-  const std::size_t count = gather(memory_, queue_, at.sequence, at.offset, segment.payload, pieces);
+  const std::size_t count = gather(memory_, queue_, at.sequence, segment.from, segment.payload, pieces);
   if (segment.payload != whole) {
     segment.last = false;
     ddp::clear_last(segment.header);

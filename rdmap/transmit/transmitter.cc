@@ -130,7 +130,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     batch.end[0] = at = rest_end_;
   }
   bool begun = partial_ > 0;  // the next FPDU must be built exactly as before
-  const std::size_t most = std::exchange(one_at_a_time_, false) ? 1 : mpa::Batch::kMaxFpdus;
+  const std::size_t most = std::exchange(one_at_a_time_, rules_->disorder != 0) ? 1 : mpa::Batch::kMaxFpdus;
   Source gone = std::exchange(gone_, Source::none);
   while (fpdus.fpdus() < most) {
     const Choice choice = begun ? Choice::any : choose(at, &fpdus);

@@ -185,6 +185,7 @@ class Transmitter {
   struct Segment {
     std::byte* header = nullptr;  // in the memory of the batch
     std::size_t header_size = 0;
+    std::uint32_t from = 0;  // where the payload is in the message
     std::uint32_t payload = 0;
     bool last = true;
     MemorySegment response{};  // the payload of a read response
@@ -253,6 +254,7 @@ class Transmitter {
   void build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset);
   bool build_response(const Cursor& at, Segment& segment);
   void build_work(const Cursor& at, Segment& segment);
+  void build_piece(const Cursor& at, Segment& segment, Stag target);
   void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left);
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
                       std::uint32_t offset, std::uint32_t left);

@@ -61,6 +61,7 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
   rules.ord = std::min({rules.requests_out, attachment.ord, kMost});
   rules.ird = std::min({rules.requests_in, attachment.ird, kMost});
   if (rules.reliable) rules.completion = attachment.completion;
+  if (settings().values.check == Check::order) rules.disorder = settings().values.check_seed;
   return rules;
 }
 

@@ -100,7 +100,7 @@ def warned(bench, name, right):
 for _name in (name for name in cases.names("uiw_misuse") if name.startswith("portable-")):
     add_row(f"--check=all, {_name}", lambda bench, name=_name: warned(bench, name, name.endswith("_right")))
 
-for _name in (name for name in cases.names("uiw_misuse") if not name.startswith("portable-")):
+for _name in (name for name in cases.names("uiw_misuse") if not name.startswith(("portable-", "order-"))):
     _right = _name.endswith("_right")
     add_row(f"{_name.removesuffix('_right')}: {'the right program has no fault' if _right else 'found'}",
             lambda bench, name=_name, right=_right: (nothing if right else found)(bench, name))
@@ -110,6 +110,21 @@ for _name in (name for name in cases.names("uiw_misuse") if not name.startswith(
 
 def misuse(bench, name, *options, status=None):
     return bench.run([bench.helper("uiw_misuse"), "127.0.0.1", bench.port(), name], options=options, status=status)
+
+
+@row("--check=order: a program that counts on the order of a Write's octets fails, and with any other value it does not")
+def order(bench):
+    def seen(*options):
+        return int(re.search(r"(\d+) messages were seen", misuse(bench, "order-seen-in-part", *options, status=0).stdout)[1])
+    check(seen("--check") == 0, "in part, though they are placed in order")
+    check(sum(seen("--check=order", "--check-seed", seed) for seed in range(1, 6)) > 0, "never in part")
+
+
+@row("--check=order: who reads a message after it has posted the receive again finds it gone")
+def early(bench):
+    for value, what in (("on", "there"), ("order", "gone")):
+        output = misuse(bench, "order-posted-early", f"--check={value}").stdout
+        check(f"the message is {what}" in output and "as documented" in output, output)
 
 
 @row("the report on standard error says what, where and what to do")

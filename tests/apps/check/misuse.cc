@@ -393,5 +393,7 @@ int main(int argc, char** argv) {
   cases["drained-after-deregistration_right"] = apps::drained_after_deregistration;
   cases["child-opens-anew_right"] = apps::child_opens_anew;
   cases["two-batches_right"] = apps::two_batches;
+  cases["order-posted-early"] = apps::show_posted_too_early;
+  cases["order-seen-in-part"] = apps::count_seen_in_part;
   return apps::run_case(argc, argv, cases);
 }

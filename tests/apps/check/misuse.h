@@ -75,4 +75,9 @@ Misuses misuses_of_peers();   // events, receives, refused requests
 Misuses misuses_in_public();  // programs in the shape of faults that public programs had
 Misuses misuses_elsewhere();  // what not every adapter has
 
+// A program that reads a message after it has posted the receive again. Prints what it has read.
+void show_posted_too_early();
+// A program that counts on the order in which the octets of an RDMA Write are placed. Prints how often it was wrong.
+void count_seen_in_part();
+
 }  // namespace apps

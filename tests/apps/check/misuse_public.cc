@@ -2,6 +2,10 @@
 // Programs in the shape of faults that public programs had. Others of that kind are among the other cases: a send
 // buffer that only the depth of a queue guards (posted-again), an event that is requested after the last poll
 // (event-missed), receives that are not posted again after RESET (receives-reset).
+#include <algorithm>
+#include <thread>
+#include <vector>
+
 #include "tests/apps/check/misuse.h"
 
 namespace apps {
@@ -101,7 +105,56 @@ void head_pointer_of(bool wrong) {
   for (int i = 0; wrong && i < 3; ++i) talk.complete();
 }
 
+// The program posts the receive again before it has read the message.
+void posted_too_early() {
+  Talk talk;
+  Receive receive(talk.peers, 64, talk.peers_mr);
+  ibv_post_recv(talk.far.get(), &receive, &bad_receive);
+  expect_error("ibv_post_send", talk.near.send("hi", 3, 77), 0);
+  for (int i = 0; i < 2; ++i) talk.complete();
+  ibv_post_recv(talk.far.get(), &receive, &bad_receive);
+  std::printf("the message is %s\n", std::string(talk.peers, 2) == "hi" ? "there" : "gone");
+  // A post that is refused leaves the memory as it is.
+  char own[8] = "mine";
+  ibv_mr* const mr = reg(talk.rnic.pd(), own, sizeof own, kAll);
+  Receive refused(own, sizeof own, mr);
+  while (ibv_post_recv(talk.far.get(), &refused, &bad_receive) == 0) std::memcpy(own, "mine", 5);
+  if (std::string(own) != "mine") die("a refused receive has changed its memory");
+  talk.far.destroy();
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
+// The last octet of a message is its flag: when it has come, the program takes the others to be there.
+int seen_in_part() {
+  constexpr std::uint32_t kSize = 16 * 1024;
+  const Side side;
+  const ManualPairOn pair(side);
+  std::vector<char> own(kSize), peers(kSize);
+  ibv_mr* const own_mr = reg(side.rnic.pd(), own.data(), own.size(), kAll);
+  ibv_mr* const peers_mr = reg(side.rnic.pd(), peers.data(), peers.size(), kAll);
+  int times = 0;
+  for (char value = 1; value < 100; ++value) {
+    std::fill(own.begin(), own.end(), value);
+    Request request(IBV_WR_RDMA_WRITE, own.data(), kSize, own_mr, IBV_SEND_SIGNALED);
+    request.to(peers.data(), peers_mr);
+    std::thread poster([&] { expect_error("ibv_post_send", ibv_post_send(pair.near.get(), &request, &bad_send), 0); });
+    const volatile char* const seen = peers.data();
+    while (seen[kSize - 1] != value) {
+    }
+    bool whole = true;
+    for (std::uint32_t i = 0; i < kSize; ++i) whole = whole && seen[i] == value;
+    if (!whole) ++times;
+    poster.join();
+    expect_own(pair.next());
+  }
+  for (ibv_mr* const mr : {own_mr, peers_mr}) expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  return times;
+}
+
 }  // namespace
+
+void show_posted_too_early() { posted_too_early(); }
+void count_seen_in_part() { std::printf("%d messages were seen in part\n", seen_in_part()); }
 
 Misuses misuses_in_public() {
   return {{"seldom-signaled", seldom_signaled_of},
