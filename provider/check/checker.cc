@@ -21,10 +21,11 @@ namespace {
 
 constexpr std::size_t kMostGone = 4096;  // regions that were deregistered, of which the places are known
 constexpr std::size_t kMostBuried = 4096;
+constexpr int kMostTries = 1000;  // a millisecond each
 
 // Takes a mutex, if that is possible within a second.
 bool lock_soon(TableMutex& mutex) UIW_NO_THREAD_SAFETY_ANALYSIS {
-  for (int tries = 0; tries < 1000; ++tries) {
+  for (int tries = 0; tries < kMostTries; ++tries) {
     if (mutex.try_lock()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -173,9 +174,27 @@ void Checker::forget(const void* handle) {
   objects_.forget(handle);
 }
 
+// A call that destroys the object is under way in another thread: waits a moment until it has ended, and notes the
+// race.
+void Checker::await_end(const void* handle) {
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Locked lock(*this);
+    Object* const object = objects_.find(handle);
+    if (object == nullptr || !object->ending) return;
+    object->raced = true;
+  }
+}
+
 bool Checker::enter(const void* handle, const char* function, const void* caller) {
   if (off_) return true;
+  if (const Locked lock(*this); !is_ending(handle)) return enter_now(handle, function, caller);
+  await_end(handle);
   const Locked lock(*this);
+  return enter_now(handle, function, caller);
+}
+
+bool Checker::enter_now(const void* handle, const char* function, const void* caller) {
   Object* const object = objects_.find(handle);
   if (object == nullptr) return true;
   if (object->live) ++object->calls;
@@ -209,6 +228,20 @@ bool Checker::begin_destroy(const void* handle, const char* function) {
   if (object->calls != 0) --object->calls;
   object->raced = object->calls != 0;
   return true;
+}
+
+// The calls of other threads mostly end soon. Until then the object is not destroyed, so that they do not crash, after
+// which nothing would be reported.
+void Checker::await_calls(const void* handle) {
+  if (off_) return;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    {
+      const Locked lock(*this);
+      const Object* const object = objects_.find(handle);
+      if (object == nullptr || object->calls == 0) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Checker::end_destroy(const void* handle, bool destroyed) {
@@ -249,6 +282,11 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
 }
 
 // end_destroy() and begin_destroy() take the lock, so an object that is not ending stays while it is held.
+bool Checker::is_ending(const void* handle) {
+  const Object* const object = objects_.find(handle);
+  return object != nullptr && object->ending;
+}
+
 bool Checker::is_there(const void* handle) {
   const Object* const object = objects_.find(handle);
   return object != nullptr && object->live && !object->ending;
@@ -292,8 +330,7 @@ void Checker::waits_for_acknowledgements(const void* handle, unsigned missing) n
     if (object == nullptr) return;
     report(FaultKind::event_not_acknowledged, {Place::here(), "waits"}, {object->created, "created"}, [&] {
       return text(
-          "a call that destroys %s waits, since the program has taken %u of its events and has not "
-          "acknowledged them",
+          "a call that destroys %s waits, since the program has not acknowledged %u of its events that it has taken",
           name_of(*object).c_str(), missing);
     });
   } catch (const std::bad_alloc&) {

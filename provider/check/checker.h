@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -42,6 +43,8 @@ struct Questions {
     bool gave_events = false;
   };
   Completions (*look_at)(const ibv_cq& cq);
+  // Why another process of this host has refused what this one has asked for; empty: none says. Called without locks.
+  std::string (*reason_at_peer)(std::uint32_t key, std::uint64_t offset);
 };
 
 class Checker {
@@ -68,6 +71,8 @@ class Checker {
   UIW_API void leave(const void* handle);
   // Before and after a call that destroys the object; false if it was destroyed before.
   UIW_API bool begin_destroy(const void* handle, const char* function);
+  // Between them: waits a moment until no other thread is inside a call that uses the object.
+  UIW_API void await_calls(const void* handle);
   UIW_API void end_destroy(const void* handle, bool destroyed);
   // A region is about to be deregistered.
   UIW_API void deregisters(const ibv_mr& region);
@@ -121,8 +126,8 @@ class Checker {
   // ---- Messages of peers ----
   // Called by threads that receive, with the receiver's lock of the queue pair held.
   //
-  // A message finds no receive posted; then it has one. An adapter would have waited for `patience`, for ever if there
-  // is none.
+  // A message finds no receive posted; then it has one, or is lost. An adapter would have waited for `patience`, for
+  // ever if there is none.
   void message_waits(const ibv_qp& qp) noexcept;
   void message_goes_on(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept;
   // A message is about to be placed into the memory of the receive with this number, or has been.
@@ -131,6 +136,13 @@ class Checker {
   // This end refuses what the peer has sent, or the peer has refused what this end has sent.
   void refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
   void is_refused(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
+  // The latest requests of peers that this process has refused, for the reports of those who have made them.
+  struct Refusal {
+    std::uint32_t key;
+    std::uint64_t offset;
+    std::string reason;
+  };
+  std::deque<Refusal> refusals();
 
   // The process ends. Returns the exit status that it is to have because of faults, or 0.
   int finish();
@@ -202,14 +214,22 @@ class Checker {
   void warn(const char* function, const std::string& complaints);
   void look_at_portability(const Work& work, const ibv_qp& qp, const ibv_send_wr& request) UIW_REQUIRES(mutex_);
   void look_at_last_sends(const void* handle, const Place& place) UIW_REQUIRES(mutex_);
+  bool enter_now(const void* handle, const char* function, const void* caller) UIW_REQUIRES(mutex_);
+  void await_end(const void* handle);
+  bool is_ending(const void* handle) UIW_REQUIRES(mutex_);
   bool is_there(const void* handle) UIW_REQUIRES(mutex_);
   Place place_of(const void* handle) UIW_REQUIRES(mutex_);
   std::string nearest_region(std::uint64_t offset) UIW_REQUIRES(mutex_);
   void look_at_memory(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
-  void look_at_completion(const Work& work, ibv_wc_status status) UIW_REQUIRES(mutex_);
+  // Work of which the peer says that it refuses it, and what the peer has said.
+  struct Refused {
+    Work work;
+    std::optional<rdmap::Terminate> answer;
+  };
+  void look_at_completion(const Work& work, ibv_wc_status status, std::vector<Refused>& refused) UIW_REQUIRES(mutex_);
   void look_at_wr_id(const Work& work, const Place& polled, const void* frame) UIW_REQUIRES(mutex_);
   void look_for_change(const Work& work, const Place& polled) UIW_REQUIRES(mutex_);
-  void report_refused(const Work& work, const Queue& queue) UIW_REQUIRES(mutex_);
+  void report_refused(const Refused& refused);
   void note_use(const ibv_cq& cq) UIW_REQUIRES(mutex_);
   void look_at_waits() UIW_REQUIRES(mutex_);
   void look_at_refused(const ibv_cq& cq) UIW_REQUIRES(mutex_);
@@ -217,13 +237,6 @@ class Checker {
   void report_leaks(const ibv_context* context) UIW_REQUIRES(mutex_);
 
   UIW_API static std::atomic<Checker*> active_;
-
-  // A request of a peer that this process has refused, for the report of who has made it.
-  struct Refusal {
-    std::uint32_t key;
-    std::uint64_t offset;
-    std::string reason;
-  };
 
   const Questions questions_;
   Reports reports_;

@@ -74,13 +74,12 @@ void Checker::sleeps(Sleep& sleep) noexcept {
       const Reports::At at{place, "waits for an event"};
       const std::uint64_t count = one.now.pushed - one.now.taken;
       const auto waits = [&](const char* why) {
-        return text("a thread waits for an event of a completion queue that has %llu completions already, %s",
-                    static_cast<unsigned long long>(count), why);
+        return text("a thread waits for an event of a completion queue that has %llu completion%s already, %s",
+                    static_cast<unsigned long long>(count), count == 1 ? "" : "s", why);
       };
       if (one.now.requested && queue.requester == self && one.now.taken < queue.pushed_before) {
-        report(FaultKind::event_missed, at, {queue.request, "requested"}, [&] {
-          return waits("which had come before it requested the event, and which it has not polled since");
-        });
+        report(FaultKind::event_missed, at, {queue.request, "requested"},
+               [&] { return waits("from before it requested the event, and has not polled since"); });
       } else if (one.now.requested && one.now.solicited_only && queue.requester == self && !one.now.gave_events) {
         report(FaultKind::event_not_solicited, at, {queue.request, "requested"}, [&] {
           return waits("and has requested events of solicited completions only, of which it has had none");
@@ -96,7 +95,7 @@ void Checker::sleeps(Sleep& sleep) noexcept {
         report(FaultKind::event_not_requested, at,
                instead ? Reports::At{other->request, "requested of another queue"}
                        : Reports::At{queue.requests != 0 ? queue.request : place_of(one.cq),
-                                     queue.requests != 0 ? "requested last" : "created"},
+                                     queue.requests != 0 ? "requested the last event" : "created"},
                [&] { return waits("and has requested no event of it since the last one"); });
       }
     }
@@ -108,7 +107,7 @@ void Checker::sleeps(Sleep& sleep) noexcept {
 void Checker::look_at_refused(const ibv_cq& cq) {
   const auto now = std::chrono::steady_clock::now();
   for (auto& [handle, queue] : work_.queues) {
-    if (!queue.refused_at || queue.send_cq != &cq || queue.signaled != 0 || now - *queue.refused_at < kPatience)
+    if (!queue.refused_at || queue.send_cq != &cq || !queue.sends.empty() || now - *queue.refused_at < kPatience)
       continue;
     report(FaultKind::post_ignored, {queue.refused, "refused"}, {place_of(handle), "created"}, [&] {
       return text(

@@ -103,12 +103,13 @@ void Checker::message_goes_on(const ibv_qp& qp, std::optional<std::chrono::micro
     if (queue.overdue || !patience || std::chrono::steady_clock::now() - since <= *patience) return;
     const auto from = work_.queues.find(queue.receives_from);
     const Place late = (from != work_.queues.end() ? from->second : queue).last_post;
-    report(FaultKind::receive_missing, {late, "posted late"}, {place_of(&qp), "created"}, [&] {
+    report(FaultKind::receive_missing, {late, "the receive was posted"}, {place_of(&qp), "created"}, [&] {
       return text("a message for queue pair 0x%06x has waited %lld ms, since no receive was posted; ", queue.number,
                   milliseconds_since(since)) +
-             (patience->count() == 0 ? "an iWARP adapter ends the connection then"
-                                     : "with this rnr_retry and min_rnr_timer an adapter would have ended the "
-                                       "connection");
+             (patience->count() == 0
+                  ? "an iWARP adapter ends the connection then"
+                  : "with rnr_retry and min_rnr_timer as of this end an adapter would have ended the "
+                    "connection");
     });
   });
 }
@@ -124,15 +125,15 @@ void Checker::look_at_waits() {
     if (queue.lost != 0 && !posted) {
       report(FaultKind::receives_reset, {queue.reset, "reset"}, {queue.lost_post, "posted before"}, [&] {
         return text(
-            "a message for queue pair 0x%06x waits for a receive: the program had posted %zu, which have gone "
-            "with the step to RESET, and has posted none since",
+            "a message for queue pair 0x%06x waits for a receive: with the step to RESET %zu were lost that the "
+            "program had posted, and it has posted none since",
             queue.number, queue.lost);
       });
       continue;
     }
     report(FaultKind::receive_missing, {place_of(handle), "created"}, {}, [&] {
-      return text("a message for queue pair 0x%06x waits for a receive, since %lld ms", queue.number,
-                  milliseconds_since(*queue.waits_since));
+      return text("a message for queue pair 0x%06x has waited for a receive for %lld ms, and none is posted",
+                  queue.number, milliseconds_since(*queue.waits_since));
     });
   }
 }
@@ -179,7 +180,7 @@ std::string Checker::nearest_region(std::uint64_t offset) {
     least = distance;
   }
   if (nearest == nullptr) return "; no region is registered now";
-  return text("; the nearest region of now has key 0x%08x and %llu octets at 0x%llx", key,
+  return text("; the nearest region that is registered now has key 0x%08x and %llu octets at 0x%llx", key,
               static_cast<unsigned long long>(nearest->length), static_cast<unsigned long long>(nearest->iova));
 }
 
@@ -231,19 +232,28 @@ void Checker::is_refused(const ibv_qp& qp, const rdmap::Terminate& terminate) no
   });
 }
 
-// The completion of work says that the peer has refused it.
-void Checker::report_refused(const Work& work, const Queue& queue) {
-  report(FaultKind::access_refused, {work.caller, "posted"}, {place_of(work.queue), "the queue pair was created"}, [&] {
-    std::string reason = "its key, its range or its right";
-    if (queue.refusal) {
-      const Request request = request_of(*queue.refusal);
-      const auto known = std::find_if(refusals_.rbegin(), refusals_.rend(), [&](const Refusal& one) {
-        return one.key == request.key && one.offset == request.offset;
-      });
-      reason = known != refusals_.rend() ? known->reason : rdmap::text_of(*queue.refusal).error;
+std::deque<Checker::Refusal> Checker::refusals() {
+  if (off_) return {};
+  const LockGuard lock(mutex_);
+  return refusals_;
+}
+
+void Checker::report_refused(const Refused& refused) {
+  const Work& work = refused.work;
+  std::string reason;
+  if (refused.answer) {
+    const Request request = request_of(*refused.answer);
+    if (request.right != 0) reason = questions_.reason_at_peer(request.key, request.offset);
+    if (reason.empty()) {
+      reason = std::string(rdmap::text_of(*refused.answer).error) +
+               " (to learn more, run the peer on this host, and with --check, too)";
     }
+  }
+  const Locked lock(*this);
+  report(FaultKind::access_refused, {work.caller, "posted"}, {place_of(work.queue), "the queue pair was created"}, [&] {
     return text_of(work) +
-           text(", to 0x%" PRIx64 " with key 0x%08x, was refused by the peer: ", work.remote_address, work.remote_key) +
+           text(", to 0x%" PRIx64 " with key 0x%08x, was refused by the peer%s", work.remote_address, work.remote_key,
+                reason.empty() ? "" : ": ") +
            reason;
   });
 }

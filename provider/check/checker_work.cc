@@ -101,10 +101,13 @@ void Checker::look_for_overlap(const Work& work, const Span& span) {
     if (role == Role::source && work.role == Role::source) continue;
     const Work* const before = work_.find(work_.memory.user_of(span, role));
     if (before == nullptr) continue;
-    if (role == Role::sink) shared_sinks_.insert(span.lkey);
+    if (role == Role::sink) {
+      shared_sinks_.insert(span.lkey);
+      for (const Span& other : before->spans) shared_sinks_.insert(other.lkey);
+    }
     find(work, FaultKind::memory_overlap, {work.caller, "posted"}, {before->caller, "posted before"}, [&] {
-      return text_of(work) + " has " + octets_of(span) + ", of which some are in use by " + text_of(*before) +
-             ", which has not completed";
+      return text_of(work) + " has " + octets_of(span) + ", of which some are in use by earlier work, " +
+             text_of(*before) + ", which has not completed";
     });
   }
   if (work.role != Role::source) return;
@@ -120,7 +123,7 @@ void Checker::look_for_overlap(const Work& work, const Span& span) {
 
 void Checker::look_at_queues(const Work& work) {
   const Queue& queue = work_.queues[work.queue];
-  if (work.sends && !work.signaled && queue.depth != 0 && queue.sends.size() >= queue.depth && queue.signaled == 0) {
+  if (work.sends && queue.depth != 0 && queue.sends.size() >= queue.depth && queue.signaled == 0) {
     const Object* const owner = objects_.find(work.queue);
     find(work, FaultKind::send_queue_stuck, {work.caller, "posted"},
          {owner != nullptr ? owner->created : Place(), "created"}, [&] {
@@ -271,7 +274,9 @@ void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepte
   }
   for (Finding& finding : findings_) {
     if (finding.number < first || finding.number >= first + count) continue;
-    if (finding.number < first + accepted)
+    // To a queue that is stuck nothing can be posted.
+    const bool stuck = finding.kind == FaultKind::send_queue_stuck && error == ENOMEM;
+    if (finding.number < first + accepted || (stuck && finding.number == first + accepted))
       report(finding.kind, finding.at, finding.other, [&] { return std::move(finding.text); });
     finding.number = 0;
   }
@@ -290,30 +295,34 @@ void Checker::polled(const ibv_cq& cq, ibv_wc* completions, int count, const voi
     look_at_refused(cq);
     return;
   }
-  std::vector<Work> done;
-  // With the lock: a call that deregisters the memory meanwhile takes it, too, before it returns.
-  const Locked lock(*this);
-  note_use(cq);
-  for (int i = 0; i < count; ++i) {
-    const std::size_t before = done.size();
-    if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
-    if (done.size() > before) look_at_completion(done.back(), completions[i].status);
+  std::vector<Refused> refused;
+  {
+    std::vector<Work> done;
+    // With the lock: a call that deregisters the memory meanwhile takes it, too, before it returns.
+    const Locked lock(*this);
+    note_use(cq);
+    for (int i = 0; i < count; ++i) {
+      const std::size_t before = done.size();
+      if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
+      if (done.size() > before) look_at_completion(done.back(), completions[i].status, refused);
+    }
+    const Place place = done.empty() ? Place() : Place::of_call(caller);
+    for (const Work& work : done) {
+      if (work.role == Role::source || work.filled) look_for_change(work, place);
+      look_at_wr_id(work, place, frame);
+    }
   }
-  const Place place = done.empty() ? Place() : Place::of_call(caller);
-  for (const Work& work : done) {
-    if (work.role == Role::source || work.filled) look_for_change(work, place);
-    look_at_wr_id(work, place, frame);
-  }
+  for (const Refused& one : refused) report_refused(one);
 }
 
-void Checker::look_at_completion(const Work& work, ibv_wc_status status) {
+void Checker::look_at_completion(const Work& work, ibv_wc_status status, std::vector<Refused>& refused) {
   Queue& queue = work_.queues[work.queue];
   if (queue.refused_at) queue.refused_at = std::chrono::steady_clock::now();
   if (!work.sends && !work.shared) {
     queue.lost = status == IBV_WC_WR_FLUSH_ERR ? queue.lost + 1 : 0;
     queue.lost_post = work.caller;
   }
-  if (status == IBV_WC_REM_ACCESS_ERR) report_refused(work, queue);
+  if (status == IBV_WC_REM_ACCESS_ERR) refused.push_back({work, queue.refusal});
 }
 
 // The stack ends at the frame, so what lies below it was a variable of a function that has returned.
@@ -338,8 +347,9 @@ void Checker::look_for_change(const Work& work, const Place& polled) {
       });
     } else if (changed || work.written) {
       report(FaultKind::sink_written, at, posted, [&] {
-        return "the " + octets_of(span) + " of " + text_of(work) + " were written while it was posted, " +
-               (work.written ? "before its message came" : "after its message had come");
+        return "the " + octets_of(span) + " of " + text_of(work) +
+               " were written by something else than its message, " +
+               (work.written ? "before that came" : "after that had come");
       });
     }
   }

@@ -46,6 +46,12 @@ struct ShownQp {
   std::uint8_t migration;    // enum ibv_mig_state
   std::uint8_t unused = 0;
 };
+// A request of a peer for memory that was refused, and why; in processes that are checked (provider/check/).
+struct ShownRefusal {
+  std::uint32_t device, key;
+  std::uint64_t offset;
+  char reason[240];  // ends with a NUL
+};
 struct ShownCmId {
   static constexpr std::uint32_t kNoDevice = ~std::uint32_t{0};
   std::uint32_t device;  // an index, or kNoDevice if the id is bound to no address of a device
@@ -68,6 +74,7 @@ struct Inventory {
   std::vector<ShownSrq> srqs;
   std::vector<ShownQp> qps;
   std::vector<ShownCmId> cm_ids;
+  std::vector<ShownRefusal> refusals;
 
   // The index of the device with this name. Adds the device if it is missing.
   std::uint32_t index_of_device(const std::string& name) {

@@ -20,7 +20,7 @@
 
 namespace uiw::provider {
 
-constexpr std::size_t kInventoryKinds = 8;
+constexpr std::size_t kInventoryKinds = 9;
 
 struct InventoryHeader {
   std::array<char, 8> magic;
@@ -40,6 +40,7 @@ void for_each_kind(Some& inventory, Function function) {
   function(inventory.srqs);
   function(inventory.qps);
   function(inventory.cm_ids);
+  function(inventory.refusals);
 }
 
 inline InventoryHeader inventory_header(const Inventory& inventory) {
@@ -91,6 +92,7 @@ inline std::optional<Inventory> decode_inventory(std::span<const std::byte> octe
   });
   if (!whole || !octets.empty()) return std::nullopt;
   for (ShownDevice& device : inventory.devices) device.name[sizeof device.name - 1] = '\0';
+  for (ShownRefusal& refusal : inventory.refusals) refusal.reason[sizeof refusal.reason - 1] = '\0';
   const std::size_t devices = inventory.devices.size();
   for_each_kind(inventory, [&](const auto& records) {
     using Record = typename std::decay_t<decltype(records)>::value_type;

@@ -15,6 +15,7 @@
 #include "provider/plugin/ops/srq.h"
 #include "provider/plugin/refusals.h"
 #include "provider/process/faults/faults.h"
+#include "provider/verbs/inventory_source.h"
 
 // Where the program calls the function that this stands in, which it does directly.
 #define UIW_CALLER __builtin_return_address(0)
@@ -159,6 +160,7 @@ int destroy(Handle* handle, const char* function) {
   bool goes_on = true;
   note([&] { goes_on = checker().begin_destroy(handle, function); });
   if (!goes_on) return with_errno(EINVAL);
+  note([&] { checker().await_calls(handle); });
   const int error = operation(handle);
   note([&] { checker().end_destroy(handle, error == 0); });
   return error;
@@ -509,7 +511,7 @@ void add_checked(Qp& qp, ibv_send_wr& request) {
   if (goes_on) qp.rnic->add(request);
 }
 
-const rnic::check::Questions kQuestions{state_of, look_at};
+const rnic::check::Questions kQuestions{state_of, look_at, rnic::reason_of_refusal};
 
 void note_opened(ibv_context& context) {
   note([&] { checker().created(Kind::context, &context, &context); });

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "provider/verbs/inventory_source.h"
 
+#include <algorithm>
+
+#include "provider/check/checker.h"
+#include "provider/inventory/processes.h"
 #include "provider/memory/memory.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq/cq.h"
@@ -48,6 +52,13 @@ void show_objects(Inventory& inventory) {
     qp.show(shown, inventory.devices[shown.device].counts);
     inventory.qps.push_back(shown);
   });
+  auto* const checker = check::Checker::active();
+  if (checker == nullptr || inventory.devices.empty()) return;
+  for (const check::Checker::Refusal& refusal : checker->refusals()) {
+    ShownRefusal shown{0, refusal.key, refusal.offset, {}};
+    refusal.reason.copy(shown.reason, sizeof shown.reason - 1);
+    inventory.refusals.push_back(shown);
+  }
 }
 
 [[maybe_unused]] const bool added = [] {
@@ -56,6 +67,21 @@ void show_objects(Inventory& inventory) {
 }();
 
 }  // namespace
+
+std::string reason_of_refusal(std::uint32_t key, std::uint64_t offset) {
+  for (const ProcessInventory& process : ask_processes()) {
+    const auto& all = process.inventory.refusals;
+    const auto found = std::find_if(all.rbegin(), all.rend(),
+                                    [&](const ShownRefusal& one) { return one.key == key && one.offset == offset; });
+    if (found == all.rend()) continue;
+    // Another program of this user has written it.
+    std::string reason = found->reason;
+    std::replace_if(
+        reason.begin(), reason.end(), [](unsigned char octet) { return octet < ' ' || octet > '~'; }, '?');
+    return reason;
+  }
+  return {};
+}
 
 void show_identity(const QpIdentity& qp, ibv_qp_state state, const ibv_qp_attr& attributes, ShownQp& shown) {
   shown.pd = qp.pd.listed_number();

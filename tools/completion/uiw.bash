@@ -46,6 +46,7 @@ _uiw() {
       [--check]=''
       [--check-exit]=TEXT
       [--check-report]=FILE
+      [--check-seed]=TEXT
       [--check-suppress]=FILE
       [--messages]='on off') ;;
     devices) options+=([--json]='' [--sysfs]='') ;;

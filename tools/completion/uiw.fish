@@ -80,6 +80,7 @@ complete -c uiw -n '__uiw_at run' -l fault -x -d 'what the program meets, to tes
 complete -c uiw -n '__uiw_at run' -l check -d 'report what the program does wrong with verbs (default off)'
 complete -c uiw -n '__uiw_at run' -l check-exit -x -d 'exit status of a checked program with a fault (default 0, that of the program)'
 complete -c uiw -n '__uiw_at run' -l check-report -rF -d 'file for what the check has found, as JSON'
+complete -c uiw -n '__uiw_at run' -l check-seed -x -d 'what the order of --check=order depends on (default 1)'
 complete -c uiw -n '__uiw_at run' -l check-suppress -rF -d 'file of faults that are known'
 complete -c uiw -n '__uiw_at run' -l messages -xa 'on off' -d 'a line on standard error where something could not be had (default on)'
 complete -c uiw -n '__uiw_words run' -a '(__uiw_program)'

@@ -48,9 +48,10 @@ _uiw() {
         '--log-level=[failures alone, or each call, connection and refusal too (default info)]:level:(error info)' \
         '--capture=[file for what connections carry, in the form of Wireshark]:file:_files' \
         '--fault=[what the program meets, to test it; uiw(7) has the rules]:rules: ' \
-        '--check=-[report what the program does wrong with verbs (default off)]::whether:(on off)' \
+        '--check=-[report what the program does wrong with verbs (default off)]::what:(on off all order)' \
         '--check-exit=[exit status of a checked program with a fault (default 0, that of the program)]:status: ' \
         '--check-report=[file for what the check has found, as JSON]:file:_files' \
+        '--check-seed=[what the order of --check=order depends on (default 1)]:number: ' \
         '--check-suppress=[file of faults that are known]:file:_files' \
         '--messages=[a line on standard error where something could not be had (default on)]:whether:(on off)' \
         '(-):program: _command_names -e' \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "provider/verbs/qp/checked_work.h"
 
+#include <optional>
 #include <utility>
 
 namespace uiw::provider {
@@ -13,6 +14,11 @@ bool CheckedWork::next_receive(rdmap::ReceiveBuffer& buffer) {
   if (std::exchange(waits_, false)) checker_.message_goes_on(handle_, patience_());
   checker_.receive_begins(buffer.id);
   return true;
+}
+
+void CheckedWork::await_no_receive() {
+  if (std::exchange(waits_, false)) checker_.message_goes_on(handle_, std::nullopt);
+  queues_.await_no_receive();
 }
 
 void CheckedWork::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,

@@ -29,7 +29,7 @@ class CheckedWork final : public ConnectionWork {
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                         const rdmap::ReceiveHost::Message& message) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return queues_.invalidate(stag); }
-  void await_no_receive() override { queues_.await_no_receive(); }
+  void await_no_receive() override;
   bool receive_there() const override { return queues_.receive_there(); }
   void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override { queues_.give_back(buffer, completes); }
   void flush_receives() override { queues_.flush_receives(); }

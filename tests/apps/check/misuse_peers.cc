@@ -3,6 +3,7 @@
 // written into, requests that are refused.
 #include <sys/mman.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -235,6 +236,33 @@ void receives_reset_of(bool wrong) {
   if (!wrong) talk.complete();
 }
 
+// ---- Threads ----
+
+// The thread is told to end after the queue has gone, or before.
+void used_by_another_of(bool wrong) {
+  const Rnic rnic(g_host);
+  ibv_cq* const cq = ibv_create_cq(rnic.context(), 16, nullptr, nullptr, 0);
+  std::atomic<bool> ended{false};
+  std::atomic<unsigned> polls{0};
+  std::thread poller([&] {
+    ibv_wc wc{};
+    while (!ended) {
+      ibv_poll_cq(cq, 1, &wc);  // AT used-by-another
+      ++polls;
+    }
+  });
+  while (polls < 100) std::this_thread::yield();
+  if (!wrong) {
+    ended = true;
+    poller.join();
+  }
+  ibv_destroy_cq(cq);  // OTHER used-by-another
+  if (!wrong) return;
+  for (const unsigned before = polls; polls < before + 10;) std::this_thread::yield();
+  ended = true;
+  poller.join();
+}
+
 // ---- Posts that fail ----
 
 void post_ignored_of(bool wrong) {
@@ -285,6 +313,7 @@ Misuses misuses_of_peers() {
           {"event-not-solicited", event_not_solicited_of},
           {"receive-missing", receive_missing_of},
           {"receives-reset", receives_reset_of},
+          {"used-by-another", used_by_another_of},
           {"post-ignored", post_ignored_of}};
 }
 

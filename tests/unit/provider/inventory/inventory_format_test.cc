@@ -25,6 +25,7 @@ Inventory sample() {
   id.device = ShownCmId::kNoDevice;
   id.state = 8;
   inventory.cm_ids = {id};
+  inventory.refusals = {{eth, 0x1234, 0x1000, "no region has this key"}};
   return inventory;
 }
 
@@ -52,6 +53,8 @@ TEST_CASE("an inventory arrives as it was sent", "[inventory]") {
   REQUIRE(arrived->qps.size() == 1);
   CHECK(arrived->qps[0].number == 0x123456);
   CHECK(arrived->cm_ids.size() == 1);
+  REQUIRE(arrived->refusals.size() == 1);
+  CHECK(std::string(arrived->refusals[0].reason) == "no region has this key");
   CHECK(encode_inventory(*arrived) == octets);
 }
 
