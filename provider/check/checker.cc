@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/guarded_copy.h"
+#include "provider/check/not_cancelled.h"
 #include "provider/check/program_memory.h"
 #include "provider/check/text.h"
 #include "provider/process/settings.h"
@@ -92,7 +93,10 @@ void Checker::after_fork_in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   self.findings_.clear();
   self.refusals_.clear();
   self.watched_.store(0);
-  self.objects_.for_live([](const void*, Object& object) { object.calls = 0; });
+  self.objects_.for_live([](const void*, Object& object) {
+    object.calls = 0;
+    object.ending = object.raced = false;
+  });
   after_fork_in_parent();
 }
 
@@ -142,6 +146,7 @@ void Checker::created(const ibv_qp& qp, const ibv_qp_init_attr& attributes) {
   const Locked lock(*this);
   add_object(Kind::queue_pair, &qp, qp.context, qp.qp_num, place);
   work_.drop(&qp);
+  if (const auto former = work_.queues.find(&qp); former != work_.queues.end()) stop_watching(former->second);
   Queue& queue = work_.queues[&qp] = {};
   queue.number = qp.qp_num;
   queue.signals_all = attributes.sq_sig_all != 0;
@@ -168,6 +173,22 @@ void Checker::created(const ibv_mr& region, const void* address, std::uint64_t l
   known.created = place;
 }
 
+void Checker::moved(const ibv_mr& region, const void* address, std::uint64_t length) {
+  if (off_) return;
+  unsigned access = 0;
+  {
+    const Locked lock(*this);
+    if (const auto known = regions_.find(region.lkey); known != regions_.end()) access = known->second.access;
+  }
+  created(region, address, length, reinterpret_cast<std::uintptr_t>(address), access);
+}
+
+void Checker::has_rights(const ibv_mr& region, unsigned access) {
+  if (off_) return;
+  const Locked lock(*this);
+  if (const auto known = regions_.find(region.lkey); known != regions_.end()) known->second.access = access;
+}
+
 void Checker::forget(const void* handle) {
   if (off_) return;
   const Locked lock(*this);
@@ -177,6 +198,7 @@ void Checker::forget(const void* handle) {
 // A call that destroys the object is under way in another thread: waits a moment until it has ended, and notes the
 // race.
 void Checker::await_end(const void* handle) {
+  const NotCancelled not_cancelled;
   for (int tries = 0; tries < kMostTries; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const Locked lock(*this);
@@ -186,18 +208,19 @@ void Checker::await_end(const void* handle) {
   }
 }
 
-bool Checker::enter(const void* handle, const char* function, const void* caller) {
+bool Checker::enter(const void* handle, const char* function, const void* caller, bool polls) {
   if (off_) return true;
-  if (const Locked lock(*this); !is_ending(handle)) return enter_now(handle, function, caller);
+  if (const Locked lock(*this); !is_ending(handle)) return enter_now(handle, function, caller, polls);
   await_end(handle);
   const Locked lock(*this);
-  return enter_now(handle, function, caller);
+  return enter_now(handle, function, caller, polls);
 }
 
-bool Checker::enter_now(const void* handle, const char* function, const void* caller) {
+bool Checker::enter_now(const void* handle, const char* function, const void* caller, bool polls) {
   Object* const object = objects_.find(handle);
   if (object == nullptr) return true;
   if (object->live) ++object->calls;
+  if (polls) object->poller = std::this_thread::get_id();
   if (object->live && object->generation == fork_generation()) return true;
   const Reports::At at{caller != nullptr ? Place::of_call(caller) : Place::here(), "used"};
   if (!object->live) {
@@ -222,6 +245,12 @@ bool Checker::begin_destroy(const void* handle, const char* function) {
   const Locked lock(*this);
   Object* const object = objects_.find(handle);
   if (object == nullptr) return true;
+  if (object->ending) {  // by another thread, at the same time
+    object->raced = true;
+    --object->calls;
+    return false;
+  }
+  if (object->kind == Kind::queue_pair) look_at_waits(handle, false);
   if (warns() && object->kind == Kind::queue_pair && object->generation == fork_generation())
     look_at_last_sends(handle, Place::here());
   object->ending = true;
@@ -234,6 +263,7 @@ bool Checker::begin_destroy(const void* handle, const char* function) {
 // which nothing would be reported.
 void Checker::await_calls(const void* handle) {
   if (off_) return;
+  const NotCancelled not_cancelled;
   for (int tries = 0; tries < kMostTries; ++tries) {
     {
       const Locked lock(*this);
@@ -252,29 +282,31 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   if (object == nullptr) return;
   object->ending = false;
   if (!destroyed) return;
-  look_at_waits();
   if (object->raced) {
     report(FaultKind::destroyed_in_use, {place, "destroyed"}, {object->created, "created"}, [&] {
       return text("%s was destroyed while another thread was inside a call that uses it", name_of(*object).c_str());
     });
   }
+  const Kind kind = object->kind;
+  const std::uint32_t number = object->number;
   objects_.destroyed(handle, place);
-  if (object->kind == Kind::queue_pair || object->kind == Kind::shared_receives) {
+  if (kind == Kind::queue_pair || kind == Kind::shared_receives) {
     work_.drop(handle);
     if (const auto queue = work_.queues.find(handle); queue != work_.queues.end()) {
       stop_watching(queue->second);
       work_.queues.erase(queue);
     }
   }
-  if (object->kind == Kind::completion_queue) work_.completion_queues.erase(handle);
-  if (object->kind != Kind::region) return;
-  work_.forget_memory(object->number);
-  const auto region = regions_.find(object->number);
+  if (kind == Kind::completion_queue) work_.completion_queues.erase(handle);
+  if (kind != Kind::region) return;
+  work_.forget_memory(number);
+  shared_sinks_.erase(number);
+  const auto region = regions_.find(number);
   if (region == regions_.end() || region->second.handle != handle) return;
   region->second.live = false;
   region->second.destroyed = place;
   region->second.ended = std::chrono::steady_clock::now();
-  gone_.push_back(object->number);
+  gone_.push_back(number);
   if (gone_.size() <= kMostGone) return;
   if (const auto oldest = regions_.find(gone_.front()); oldest != regions_.end() && !oldest->second.live)
     regions_.erase(oldest);
@@ -299,10 +331,18 @@ Place Checker::place_of(const void* handle) {
 
 void Checker::deregisters(const ibv_mr& region) {
   if (off_) return;
+  Region looked;
+  {
+    const Locked lock(*this);
+    const Object* const object = objects_.find(&region);
+    const auto found = regions_.find(region.lkey);
+    if (object == nullptr || object->generation != fork_generation()) return;
+    if (found != regions_.end() && found->second.live && found->second.is_kept()) looked = found->second;
+  }
+  const bool unmapped = !is_mapped(looked.address, looked.length);
   const Locked lock(*this);
   const auto known = regions_.find(region.lkey);
-  if (known != regions_.end() && known->second.live && known->second.is_kept() &&
-      !is_mapped(known->second.address, known->second.length)) {
+  if (unmapped && known != regions_.end()) {
     report(FaultKind::memory_unmapped, {Place::here(), "deregistered"}, {known->second.created, "registered"}, [&] {
       return text(
           "memory of the region with lkey 0x%08x (%llu octets at 0x%llx) was unmapped before the region is "
@@ -358,8 +398,11 @@ void Checker::closes(const ibv_context* context) {
 // The process may end in a handler of a signal that has interrupted a thread with the lock: then nothing is reported.
 int Checker::finish() UIW_NO_THREAD_SAFETY_ANALYSIS {
   if (off_ || !lock_soon(mutex_)) return 0;
-  look_at_waits();
-  report_leaks(nullptr);
+  try {
+    look_at_waits(nullptr, true);
+    report_leaks(nullptr);
+  } catch (const std::bad_alloc&) {
+  }
   mutex_.unlock();
   if (!lock_soon(reports_.mutex())) return 0;
   reports_.mutex().unlock();

@@ -32,8 +32,8 @@
 
 namespace uiw::provider::check {
 
-// What the Checker asks about objects that are there. The functions may take locks of the object, a queue pair's
-// sender's lock and a completion queue's producer's lock; who holds one of these must not call the Checker.
+// What the Checker asks about objects that are there. look_at() takes the completion queue's producer's lock; who holds
+// that must not call the Checker.
 struct Questions {
   ibv_qp_state (*state_of)(const ibv_qp& qp);
   struct Completions {
@@ -60,14 +60,17 @@ class Checker {
   UIW_API void created(const ibv_cq& cq, int channel, bool ignores_overrun);
   UIW_API void resized(const ibv_cq& cq);
   UIW_API void created(const ibv_qp& qp, const ibv_qp_init_attr& attributes);
-  // `address` is null if the region is not memory of the program. Also for a region that was registered anew.
+  // `address` is null if the region is not memory of the program.
   UIW_API void created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova,
                        unsigned access);
+  // The region was registered anew: it has other memory, and the same rights; or other rights.
+  UIW_API void moved(const ibv_mr& region, const void* address, std::uint64_t length);
+  UIW_API void has_rights(const ibv_mr& region, unsigned access);
 
   // A call of the program that uses an object. False if the object was destroyed, which is reported: the call must not
   // reach it. The call ends with leave(), if enter() was true. `caller`: the address that a call which the program has
-  // made directly returns to (Place::of_call()); null for other calls.
-  UIW_API bool enter(const void* handle, const char* function, const void* caller);
+  // made directly returns to (Place::of_call()); null for other calls. `polls`: it looks for completions.
+  UIW_API bool enter(const void* handle, const char* function, const void* caller, bool polls = false);
   UIW_API void leave(const void* handle);
   // Before and after a call that destroys the object; false if it was destroyed before.
   UIW_API bool begin_destroy(const void* handle, const char* function);
@@ -93,10 +96,11 @@ class Checker {
       std::uint64_t pushed;
     };
     int channel = -1;
+    bool reads = false;        // it waits for this channel alone
     std::vector<Seen> seen{};  // what the channel's queues had at the last look
   };
   static constexpr std::chrono::seconds kPatience{1};
-  Sleep begin_sleep(int channel) noexcept;
+  Sleep begin_sleep(int channel, bool reads) noexcept;
   void sleeps(Sleep& sleep) noexcept;
 
   // ---- Work ----
@@ -106,13 +110,14 @@ class Checker {
                           std::vector<ibv_send_wr>& copies);
   UIW_API void begin_post(const void* queue, const ibv_recv_wr* requests, const Place& caller,
                           std::vector<ibv_recv_wr>& copies);
-  UIW_API void posted(std::uint64_t first, std::size_t count, std::size_t accepted, int error);
+  UIW_API void posted(const void* queue, std::uint64_t first, std::size_t count, std::size_t accepted, int error);
   // As begin_post(), for one request, whose wr_id is changed.
   UIW_API void add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller);
   // Completions were polled: puts the program's wr_ids back in their place. If there are none, looks now and then for
   // what will never come. `frame`: that of the function that the program has called.
   UIW_API void polled(const ibv_cq& cq, ibv_wc* completions, int count, const void* caller, const void* frame);
-  // The queue pair was reset.
+  // The queue pair is about to be reset; it was.
+  UIW_API void begin_reset(const ibv_qp& qp);
   UIW_API void reset(const ibv_qp& qp);
 
   // ---- What not every adapter has (`--check=all`) ----
@@ -124,15 +129,17 @@ class Checker {
   UIW_API void asks_for_step(const ibv_qp_attr& attributes, int mask);
 
   // ---- Messages of peers ----
-  // Called by threads that receive, with the receiver's lock of the queue pair held.
+  // Called with the receiver's lock of the queue pair held, and perhaps the sender's.
   //
-  // A message finds no receive posted; then it has one, or is lost. An adapter would have waited for `patience`, for
-  // ever if there is none.
-  void message_waits(const ibv_qp& qp) noexcept;
-  void message_goes_on(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept;
-  // A message is about to be placed into the memory of the receive with this number, or has been.
+  // A message finds no receive posted; then it has one, or is lost. An adapter would wait for `patience`, for ever if
+  // there is none.
+  void message_waits(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept;
+  void message_goes_on(const ibv_qp& qp, bool has_receive) noexcept;
+  // A message is about to be placed into the memory of the receive with this number, or has been: its first octets. Or
+  // a part of one was placed there, which never came as a whole.
   void receive_begins(std::uint64_t number) noexcept;
-  void receive_filled(std::uint64_t number) noexcept;
+  void receive_filled(std::uint64_t number, std::uint32_t length) noexcept;
+  void receive_returned(std::uint64_t number) noexcept;
   // This end refuses what the peer has sent, or the peer has refused what this end has sent.
   void refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
   void is_refused(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
@@ -214,7 +221,7 @@ class Checker {
   void warn(const char* function, const std::string& complaints);
   void look_at_portability(const Work& work, const ibv_qp& qp, const ibv_send_wr& request) UIW_REQUIRES(mutex_);
   void look_at_last_sends(const void* handle, const Place& place) UIW_REQUIRES(mutex_);
-  bool enter_now(const void* handle, const char* function, const void* caller) UIW_REQUIRES(mutex_);
+  bool enter_now(const void* handle, const char* function, const void* caller, bool polls) UIW_REQUIRES(mutex_);
   void await_end(const void* handle);
   bool is_ending(const void* handle) UIW_REQUIRES(mutex_);
   bool is_there(const void* handle) UIW_REQUIRES(mutex_);
@@ -224,14 +231,18 @@ class Checker {
   // Work of which the peer says that it refuses it, and what the peer has said.
   struct Refused {
     Work work;
-    std::optional<rdmap::Terminate> answer;
+    rdmap::Terminate answer;
   };
   void look_at_completion(const Work& work, ibv_wc_status status, std::vector<Refused>& refused) UIW_REQUIRES(mutex_);
   void look_at_wr_id(const Work& work, const Place& polled, const void* frame) UIW_REQUIRES(mutex_);
   void look_for_change(const Work& work, const Place& polled) UIW_REQUIRES(mutex_);
   void report_refused(const Refused& refused);
-  void note_use(const ibv_cq& cq) UIW_REQUIRES(mutex_);
-  void look_at_waits() UIW_REQUIRES(mutex_);
+  // `ending`: a queue pair that is about to go; null: none. `at_end`: the process ends.
+  void look_at_waits(const void* ending, bool at_end) UIW_REQUIRES(mutex_);
+  bool may_cover(const Span& span) UIW_REQUIRES(mutex_);
+  void cover_receives(std::vector<Work>& works);
+  const Queue& receives_of(const Queue& queue) UIW_REQUIRES(mutex_);
+  bool has_receives_beyond(const ibv_cq* cq, std::uint64_t completions) UIW_REQUIRES(mutex_);
   void look_at_refused(const ibv_cq& cq) UIW_REQUIRES(mutex_);
   void stop_watching(Queue& queue) UIW_REQUIRES(mutex_);
   void report_leaks(const ibv_context* context) UIW_REQUIRES(mutex_);

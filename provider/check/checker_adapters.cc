@@ -116,7 +116,7 @@ void Checker::look_at_portability(const Work& work, const ibv_qp& qp, const ibv_
       break;
     }
   }
-  const ibv_qp_state state = questions_.state_of(qp);
+  const ibv_qp_state state = is_there(&qp) ? questions_.state_of(qp) : IBV_QPS_RTS;
   if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR)
     complaints.add("many adapters take no sends before RTS");
   if (!complaints.any()) return;
@@ -129,7 +129,9 @@ void Checker::look_at_last_sends(const void* handle, const Place& place) {
   const auto queue = work_.queues.find(handle);
   if (queue == work_.queues.end() || queue->second.sends.empty()) return;
   const Work* const last = work_.find(queue->second.sends.back());
-  if (last == nullptr || last->signaled || questions_.state_of(*static_cast<const ibv_qp*>(handle)) != IBV_QPS_RTS)
+  // The peer's answer may have told the program.
+  if (last == nullptr || last->signaled || last->number <= queue->second.heard || !is_there(handle) ||
+      questions_.state_of(*static_cast<const ibv_qp*>(handle)) != IBV_QPS_RTS)
     return;
   report(FaultKind::unsignaled_end, {place, "destroyed"}, {last->caller, "posted"}, [&] {
     return text_of(*last) +

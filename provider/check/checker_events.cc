@@ -9,18 +9,12 @@
 
 namespace uiw::provider::check {
 
-void Checker::note_use(const ibv_cq& cq) {
-  if (const auto known = work_.completion_queues.find(&cq); known != work_.completion_queues.end())
-    known->second.user = std::this_thread::get_id();
-}
-
 void Checker::requests_event(const ibv_cq& cq, const void* caller) {
   if (off_) return;
   const Place place = Place::of_call(caller);
   const Locked lock(*this);
-  note_use(cq);
   const auto known = work_.completion_queues.find(&cq);
-  if (known == work_.completion_queues.end()) return;
+  if (known == work_.completion_queues.end() || !is_there(&cq)) return;
   CompletionQueue& queue = known->second;
   queue.request = place;
   queue.requester = std::this_thread::get_id();
@@ -29,9 +23,10 @@ void Checker::requests_event(const ibv_cq& cq, const void* caller) {
   queue.pushed_before = questions_.look_at(cq).pushed;
 }
 
-Checker::Sleep Checker::begin_sleep(int channel) noexcept {
+Checker::Sleep Checker::begin_sleep(int channel, bool reads) noexcept {
   Sleep sleep;
   sleep.channel = channel;
+  sleep.reads = reads;
   if (off_) return sleep;
   try {
     const Locked lock(*this);
@@ -47,14 +42,14 @@ Checker::Sleep Checker::begin_sleep(int channel) noexcept {
 }
 
 // Completions that were there at the last look and are there still, which no event will announce. Another thread may
-// poll them when it pleases, so only a queue counts that no other thread has used last.
+// poll them when it pleases, so only a queue counts that this thread has polled last.
 void Checker::sleeps(Sleep& sleep) noexcept {
   if (off_) return;
   try {
     const Place place = Place::here();
     const auto self = std::this_thread::get_id();
     const Locked lock(*this);
-    look_at_waits();
+    look_at_waits(nullptr, false);
     struct Waiting {
       const ibv_cq* cq;
       const CompletionQueue* queue;
@@ -67,7 +62,8 @@ void Checker::sleeps(Sleep& sleep) noexcept {
       if (known == work_.completion_queues.end() || !is_there(seen.cq)) continue;
       const Questions::Completions now = questions_.look_at(*seen.cq);
       any_requested = any_requested || now.requested;
-      if (now.taken < std::exchange(seen.pushed, now.pushed)) all.push_back({seen.cq, &known->second, now});
+      const bool stays = now.taken < std::exchange(seen.pushed, now.pushed);
+      if (stays && objects_.find(seen.cq)->poller == self) all.push_back({seen.cq, &known->second, now});
     }
     for (const Waiting& one : all) {
       const CompletionQueue& queue = *one.queue;
@@ -80,11 +76,12 @@ void Checker::sleeps(Sleep& sleep) noexcept {
       if (one.now.requested && queue.requester == self && one.now.taken < queue.pushed_before) {
         report(FaultKind::event_missed, at, {queue.request, "requested"},
                [&] { return waits("from before it requested the event, and has not polled since"); });
-      } else if (one.now.requested && one.now.solicited_only && queue.requester == self && !one.now.gave_events) {
+      } else if (one.now.requested && one.now.solicited_only && queue.requester == self && !one.now.gave_events &&
+                 !has_receives_beyond(one.cq, count)) {
         report(FaultKind::event_not_solicited, at, {queue.request, "requested"}, [&] {
           return waits("and has requested events of solicited completions only, of which it has had none");
         });
-      } else if (!any_requested && (queue.user == self || queue.user == std::thread::id())) {
+      } else if (sleep.reads && !any_requested) {
         // Perhaps the thread has requested an event of another queue instead.
         const CompletionQueue* other = nullptr;
         for (const auto& [cq, candidate] : work_.completion_queues) {
@@ -101,6 +98,17 @@ void Checker::sleeps(Sleep& sleep) noexcept {
     }
   } catch (const std::bad_alloc&) {
   }
+}
+
+// Whether receives are posted that complete to the queue, beyond those whose completions it may have already.
+bool Checker::has_receives_beyond(const ibv_cq* cq, std::uint64_t completions) {
+  std::uint64_t receives = 0;
+  for (const auto& [handle, queue] : work_.queues) {
+    if (queue.receive_cq != cq) continue;
+    if (queue.receives_from != nullptr) return true;  // of a shared queue nobody knows where they will complete
+    receives += queue.receives.size();
+  }
+  return receives > completions;
 }
 
 // The program polls for the completion of a request that was refused. Nothing else of the queue can complete.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "provider/check/checker.h"
+#include "provider/check/not_cancelled.h"
 #include "provider/check/program_memory.h"
 #include "provider/check/text.h"
 #include "rdmap/error_text.h"
@@ -35,10 +36,9 @@ Request request_of(const rdmap::Terminate& terminate) {
   const Octets header = Octets(terminate.ddp_header).first(terminate.ddp_header_size);
   if (header.size() == ddp::kTaggedHeaderSize) {
     const auto tagged = ddp::decode_tagged(header);
+    if (!tagged || rdmap::decode_control(tagged->ulp_control).opcode != rdmap::Opcode::write) return {};
     const std::uint64_t length = std::max<std::uint64_t>(terminate.segment_length, header.size()) - header.size();
-    return tagged ? Request{"Write", static_cast<std::uint32_t>(tagged->stag), tagged->offset, length,
-                            IBV_ACCESS_REMOTE_WRITE}
-                  : Request{};
+    return {"Write", static_cast<std::uint32_t>(tagged->stag), tagged->offset, length, IBV_ACCESS_REMOTE_WRITE};
   }
   if (!terminate.has_read_request) return {};
   const auto read = rdmap::decode_read_request(terminate.read_request);
@@ -78,20 +78,26 @@ void Checker::stop_watching(Queue& queue) {
   if (queue.refused_at) --watched_, queue.refused_at.reset();
 }
 
-void Checker::message_waits(const ibv_qp& qp) noexcept {
+void Checker::message_waits(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept {
   if (off_) return;
   const LockGuard lock(mutex_);
   const auto found = work_.queues.find(&qp);
   if (found == work_.queues.end() || found->second.waits_since) return;
   Queue& queue = found->second;
-  const auto from = work_.queues.find(queue.receives_from);
-  queue.posted_then = (from != work_.queues.end() ? from->second : queue).posted;
+  queue.posted_then = receives_of(queue).posted;
+  queue.patience = patience;
   queue.overdue = false;
   queue.waits_since = std::chrono::steady_clock::now();
   ++watched_;
 }
 
-void Checker::message_goes_on(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept {
+// The queue that the receives of a queue pair are posted to.
+const Queue& Checker::receives_of(const Queue& queue) {
+  const auto shared = work_.queues.find(queue.receives_from);
+  return shared != work_.queues.end() ? shared->second : queue;
+}
+
+void Checker::message_goes_on(const ibv_qp& qp, bool has_receive) noexcept {
   if (off_) return;
   quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
     const LockGuard lock(mutex_);
@@ -100,26 +106,29 @@ void Checker::message_goes_on(const ibv_qp& qp, std::optional<std::chrono::micro
     Queue& queue = found->second;
     const auto since = *std::exchange(queue.waits_since, std::nullopt);
     --watched_;
-    if (queue.overdue || !patience || std::chrono::steady_clock::now() - since <= *patience) return;
-    const auto from = work_.queues.find(queue.receives_from);
-    const Place late = (from != work_.queues.end() ? from->second : queue).last_post;
-    report(FaultKind::receive_missing, {late, "the receive was posted"}, {place_of(&qp), "created"}, [&] {
+    if (queue.overdue || !has_receive || !queue.patience) return;
+    if (std::chrono::steady_clock::now() - since <= *queue.patience) return;
+    const Reports::At late{receives_of(queue).last_post, "the receive was posted"};
+    report(FaultKind::receive_missing, late, {place_of(&qp), "created"}, [&] {
       return text("a message for queue pair 0x%06x has waited %lld ms, since no receive was posted; ", queue.number,
                   milliseconds_since(since)) +
-             (patience->count() == 0
+             (queue.patience->count() == 0
                   ? "an iWARP adapter ends the connection then"
-                  : "with rnr_retry and min_rnr_timer as of this end an adapter would have ended the "
-                    "connection");
+                  : "with rnr_retry and min_rnr_timer as of this end an adapter would have ended the connection");
     });
   });
 }
 
-// Messages that have waited for so long that nobody may post a receive for them any more.
-void Checker::look_at_waits() {
+// Messages that have waited for so long that an adapter would have given up; or for which no receive can be posted any
+// more.
+void Checker::look_at_waits(const void* ending, bool at_end) {
   if (watched_.load(std::memory_order_relaxed) == 0) return;
   const auto now = std::chrono::steady_clock::now();
   for (auto& [handle, queue] : work_.queues) {
+    const bool ends = at_end || handle == ending;
     if (!queue.waits_since || queue.overdue || now - *queue.waits_since < kPatience) continue;
+    if (!ends && (!queue.patience || now - *queue.waits_since <= *queue.patience)) continue;
+    if (receives_of(queue).posted > queue.posted_then) continue;
     queue.overdue = true;
     const bool posted = queue.posted != 0 || queue.receives_from != nullptr;
     if (queue.lost != 0 && !posted) {
@@ -150,16 +159,26 @@ void Checker::receive_begins(std::uint64_t number) noexcept {
   }
 }
 
-void Checker::receive_filled(std::uint64_t number) noexcept {
+void Checker::receive_filled(std::uint64_t number, std::uint32_t length) noexcept {
   if (off_) return;
   const LockGuard lock(mutex_);
   Work* const work = work_.find(number);
   if (work == nullptr) return;
   work->filled = true;
+  uncover(*work, length);
   for (Span& span : work->spans) {
     if (!span.checksum) continue;
     span.checksum = span.entered ? checksum_of(*work, span) : std::nullopt;
   }
+}
+
+void Checker::receive_returned(std::uint64_t number) noexcept {
+  if (off_) return;
+  const LockGuard lock(mutex_);
+  Work* const work = work_.find(number);
+  if (work == nullptr) return;
+  uncover(*work, 0);
+  for (Span& span : work->spans) span.checksum.reset();
 }
 
 // ---- Refusals --------------------------------------------------------------------------------------------------
@@ -170,7 +189,7 @@ std::string Checker::nearest_region(std::uint64_t offset) {
   std::uint32_t key = 0;
   std::uint64_t least = ~std::uint64_t{0};
   for (const auto& [lkey, region] : regions_) {
-    if (!region.live) continue;
+    if (!region.live || region.length == 0) continue;
     const std::uint64_t before = region.iova > offset ? region.iova - offset : 0;
     const std::uint64_t after = offset - region.iova < region.length ? 0 : offset - region.iova - region.length;
     const std::uint64_t distance = before != 0 ? before : after;
@@ -190,7 +209,9 @@ void Checker::refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexc
     const LockGuard lock(mutex_);
     const Request request = request_of(terminate);
     const auto found = regions_.find(request.key);
-    const Region* const region = request.right != 0 && found != regions_.end() ? &found->second : nullptr;
+    const bool known =
+        request.right != 0 && found != regions_.end() && (!found->second.live || found->second.length != 0);
+    const Region* const region = known ? &found->second : nullptr;
     std::string reason;
     Reports::At at;
     if (region != nullptr && !region->live) {
@@ -210,7 +231,7 @@ void Checker::refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexc
       at = {region->created, "registered"};
     } else {
       reason = rdmap::text_of(terminate).error;
-      if (request.right != 0) reason += "; no region has this key" + nearest_region(request.offset);
+      if (request.right != 0) reason += "; no region has this key, perhaps a window" + nearest_region(request.offset);
     }
     const auto queue = work_.queues.find(&qp);
     const std::uint32_t number = queue != work_.queues.end() ? queue->second.number : 0;
@@ -241,19 +262,26 @@ std::deque<Checker::Refusal> Checker::refusals() {
 void Checker::report_refused(const Refused& refused) {
   const Work& work = refused.work;
   std::string reason;
-  if (refused.answer) {
-    const Request request = request_of(*refused.answer);
+  const Reports::At at{work.caller, "posted"};
+  Reports::At other{{}, "the queue pair was created"};
+  {
+    const LockGuard lock(mutex_);
+    other.place = place_of(work.queue);
+  }
+  if (!reports_.knows(FaultKind::access_refused, at, other)) {
+    // This asks other processes, which waits for their answers.
+    const NotCancelled not_cancelled;
+    const Request request = request_of(refused.answer);
     if (request.right != 0) reason = questions_.reason_at_peer(request.key, request.offset);
-    if (reason.empty()) {
-      reason = std::string(rdmap::text_of(*refused.answer).error) +
-               " (to learn more, run the peer on this host, and with --check, too)";
-    }
+  }
+  if (reason.empty()) {
+    reason = std::string(rdmap::text_of(refused.answer).error) +
+             " (to learn more, run the peer on this host, and with --check, too)";
   }
   const Locked lock(*this);
-  report(FaultKind::access_refused, {work.caller, "posted"}, {place_of(work.queue), "the queue pair was created"}, [&] {
+  report(FaultKind::access_refused, at, other, [&] {
     return text_of(work) +
-           text(", to 0x%" PRIx64 " with key 0x%08x, was refused by the peer%s", work.remote_address, work.remote_key,
-                reason.empty() ? "" : ": ") +
+           text(", to 0x%" PRIx64 " with key 0x%08x, was refused by the peer: ", work.remote_address, work.remote_key) +
            reason;
   });
 }

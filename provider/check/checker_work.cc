@@ -66,7 +66,11 @@ Work Checker::work_of(const ibv_qp& qp, const ibv_send_wr& request, const Place&
   work.sends = true;
   work.signaled = queue.signals_all || (request.send_flags & IBV_SEND_SIGNALED) != 0;
   work.cq = work.signaled ? queue.send_cq : nullptr;
-  if (opcode.reaches_peer) work.remote_key = request.wr.rdma.rkey, work.remote_address = request.wr.rdma.remote_addr;
+  const bool atomic = work.role == Role::sink && request.opcode != IBV_WR_RDMA_READ;
+  if (opcode.reaches_peer) {
+    work.remote_key = atomic ? request.wr.atomic.rkey : request.wr.rdma.rkey;
+    work.remote_address = atomic ? request.wr.atomic.remote_addr : request.wr.rdma.remote_addr;
+  }
   return work;
 }
 
@@ -157,13 +161,29 @@ void Checker::look_at_memory(const Work& work, const Span& span) {
   });
 }
 
+// Memory into which a peer may write is not covered: it may have been written already.
+bool Checker::may_cover(const Span& span) {
+  const auto region = regions_.find(span.lkey);
+  return span.address != 0 && region != regions_.end() &&
+         (region->second.access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) == 0;
+}
+
+// A program that reads its last message where it has posted the receive again already is to notice.
+void Checker::cover_receives(std::vector<Work>& works) {
+  const Locked lock(*this);
+  for (Work& work : works) {
+    for (Span& span : work.spans) {
+      if (!work.sends && may_cover(span) && work_.memory.user_of(span, Role::sink) == 0) cover(span);
+    }
+  }
+}
+
 // Computes the checksums of memory, then adds the work to what is known.
 void Checker::enter_work(std::vector<Work>& works) {
+  if (settings().values.check == Check::order) cover_receives(works);
   for (Work& work : works) {
     for (Span& span : work.spans) {
       if (span.address == 0) continue;
-      // A program that reads its last message there, and has posted the receive again already, is to notice.
-      if (!work.sends && settings().values.check == Check::order) cover(span);
       if (work.role == Role::source || !work.sends) span.checksum = checksum_of(work, span);
     }
   }
@@ -247,13 +267,14 @@ void Checker::add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller) {
   request.wr_id = number;
 }
 
-void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepted, int error) {
+void Checker::posted(const void* queue_handle, std::uint64_t first, std::size_t count, std::size_t accepted,
+                     int error) {
   if (off_) return;
   const Locked lock(*this);
-  if (const Work* const work = work_.find(first); work != nullptr) {
-    Queue& queue = work_.queues[work->queue];
-    if (!work->sends) queue.posted += accepted;
-    if (work->sends && queue.refused_at) --watched_, queue.refused_at.reset();
+  if (const auto known = work_.queues.find(queue_handle); known != work_.queues.end()) {
+    Queue& queue = known->second;
+    queue.posted += accepted;
+    if (queue.refused_at) --watched_, queue.refused_at.reset();
     // Only for a request that has a completion the program may wait.
     const Work* const refused = accepted < count ? work_.find(first + accepted) : nullptr;
     if (refused != nullptr && error == ENOMEM && refused->sends && refused->signaled) {
@@ -262,15 +283,10 @@ void Checker::posted(std::uint64_t first, std::size_t count, std::size_t accepte
       ++watched_;
     }
   }
-  for (std::size_t i = count; i > 0; --i) {
+  for (std::size_t i = count; i > accepted; --i) {
     const std::uint64_t number = first + i - 1;
-    if (Work* const work = work_.find(number)) {
-      for (Span& span : work->spans) {
-        if (i > accepted) uncover(span);
-        span.before = {};
-      }
-    }
-    if (i > accepted) work_.withdraw(number);
+    if (Work* const work = work_.find(number)) uncover(*work, 0);
+    work_.withdraw(number);
   }
   for (Finding& finding : findings_) {
     if (finding.number < first || finding.number >= first + count) continue;
@@ -291,7 +307,7 @@ void Checker::polled(const ibv_cq& cq, ibv_wc* completions, int count, const voi
     if (now < next_look_.load(std::memory_order_relaxed)) return;
     next_look_.store(now + kPatience / 10, std::memory_order_relaxed);
     const Locked lock(*this);
-    look_at_waits();
+    look_at_waits(nullptr, false);
     look_at_refused(cq);
     return;
   }
@@ -300,7 +316,6 @@ void Checker::polled(const ibv_cq& cq, ibv_wc* completions, int count, const voi
     std::vector<Work> done;
     // With the lock: a call that deregisters the memory meanwhile takes it, too, before it returns.
     const Locked lock(*this);
-    note_use(cq);
     for (int i = 0; i < count; ++i) {
       const std::size_t before = done.size();
       if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
@@ -317,12 +332,16 @@ void Checker::polled(const ibv_cq& cq, ibv_wc* completions, int count, const voi
 
 void Checker::look_at_completion(const Work& work, ibv_wc_status status, std::vector<Refused>& refused) {
   Queue& queue = work_.queues[work.queue];
-  if (queue.refused_at) queue.refused_at = std::chrono::steady_clock::now();
+  const bool good = status == IBV_WC_SUCCESS;
+  if (queue.refused_at && good) queue.refused_at = std::chrono::steady_clock::now();
+  if (queue.refused_at && !good) --watched_, queue.refused_at.reset();
+  if (!work.sends && good) queue.heard = work_.latest_number();
   if (!work.sends && !work.shared) {
     queue.lost = status == IBV_WC_WR_FLUSH_ERR ? queue.lost + 1 : 0;
     queue.lost_post = work.caller;
   }
-  if (status == IBV_WC_REM_ACCESS_ERR) refused.push_back({work, queue.refusal});
+  // Without an answer of the peer it is a fault that was asked for.
+  if (status == IBV_WC_REM_ACCESS_ERR && queue.refusal) refused.push_back({work, *queue.refusal});
 }
 
 // The stack ends at the frame, so what lies below it was a variable of a function that has returned.
@@ -355,11 +374,16 @@ void Checker::look_for_change(const Work& work, const Place& polled) {
   }
 }
 
+void Checker::begin_reset(const ibv_qp& qp) {
+  if (off_) return;
+  const Locked lock(*this);
+  look_at_waits(&qp, false);
+}
+
 void Checker::reset(const ibv_qp& qp) {
   if (off_) return;
   const Place place = Place::here();
   const Locked lock(*this);
-  look_at_waits();
   if (const auto found = work_.queues.find(&qp); found != work_.queues.end()) {
     Queue& queue = found->second;
     queue.lost += queue.receives.size();
@@ -367,6 +391,10 @@ void Checker::reset(const ibv_qp& qp) {
       queue.lost_post = one->caller;
     queue.reset = place;
     queue.posted = 0;
+    queue.refusal.reset();
+    for (const std::uint64_t number : queue.receives) {
+      if (Work* const work = work_.find(number)) uncover(*work, 0);
+    }
     stop_watching(queue);
   }
   work_.drop(&qp);

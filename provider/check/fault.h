@@ -42,7 +42,8 @@ struct FaultInfo {
 
 constexpr std::array<FaultInfo, static_cast<std::size_t>(FaultKind::kCount)> kFaults{{
     {"source-changed", "Leave the memory of work alone until you have polled its completion, or that of later work."},
-    {"sink-written", "Leave the memory of a receive alone from its post until you have polled its completion."},
+    {"sink-written",
+     "Let neither the program nor a peer's Write store there from the post until the completion is polled."},
     {"memory-overlap", "Give each receive, Read and atomic memory of its own until it has completed."},
     {"key-gone", "Post work with the keys of regions that are registered; look for a copy of the old key."},
     {"region-in-use",

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <thread>
 #include <unordered_map>
 
 #include "provider/check/place.h"
@@ -33,11 +34,12 @@ struct Object {
   Place destroyed;
   unsigned generation = 0;  // fork_generation() when it was created
   bool live = true;
-  bool ending = false;  // a call that destroys it is under way
-  bool raced = false;   // it had begun while another call used the object
-  bool leaked = false;  // reported as not destroyed
-  bool kept = false;    // librdmacm's, which keeps it until the process ends
-  unsigned calls = 0;   // calls of the program that use it now
+  bool ending = false;       // a call that destroys it is under way
+  bool raced = false;        // it had begun while another call used the object
+  bool leaked = false;       // reported as not destroyed
+  bool kept = false;         // librdmacm's, which keeps it until the process ends
+  unsigned calls = 0;        // calls of the program that use it now
+  std::thread::id poller{};  // of a completion queue: the thread that has polled it last
 };
 
 class Objects {

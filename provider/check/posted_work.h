@@ -32,7 +32,7 @@ struct Span {
   // Of a source, or of the first octets of a receive, when it was posted; of a receive again once it is filled.
   std::optional<std::uint32_t> checksum;
   bool entered = false;             // in Memory
-  std::vector<std::byte> before{};  // what the memory of a receive held before it was covered, until it is accepted
+  std::vector<std::byte> before{};  // what the memory of a receive held before it was covered, until it is filled
 };
 
 enum class Role : std::uint8_t { source, sink, neither };
@@ -102,13 +102,15 @@ struct Queue {
   // The last RESET, the receives that it has dropped or that were flushed before it, and where one was posted.
   Place reset{}, lost_post{};
   std::size_t lost = 0;
+  std::uint64_t heard = 0;  // the number of the latest work when a receive was found complete last
 
   std::optional<rdmap::Terminate> refusal{};  // what the peer has said when it refused a request
 
   // A message of the peer waits for a receive: since when, and how many had been posted then.
   std::optional<std::chrono::steady_clock::time_point> waits_since{};
   std::uint64_t posted_then = 0;
-  bool overdue = false;  // reported already
+  std::optional<std::chrono::microseconds> patience{};  // how long an adapter lets it wait; nothing: for ever
+  bool overdue = false;                                 // reported already
 
   // A request was refused by ENOMEM, and nothing was posted since: where and when.
   Place refused{};
@@ -119,8 +121,7 @@ struct CompletionQueue {
   std::size_t places = 0;
   std::size_t owed = 0;  // completions that are to come, or were not polled
   bool ignores_overrun = false;
-  int channel = -1;        // its descriptor; -1: none
-  std::thread::id user{};  // the thread that has polled it, or requested an event of it, last
+  int channel = -1;  // its descriptor; -1: none
   // The last request for an event: where, by which thread, and how many completions had been pushed before.
   Place request{};
   std::thread::id requester{};
@@ -137,6 +138,7 @@ class PostedWork {
 
   // The number for the next request, one more than that of the last.
   std::uint64_t take_number() { return next_++; }
+  std::uint64_t latest_number() const { return next_ - 1; }
   // Adds work, which is the latest of its queue. All its spans that have an address have been looked at already.
   void add(Work work);
   const Work* find(std::uint64_t number) const;

@@ -51,9 +51,16 @@ void cover(Span& span) {
   span.before = std::move(before);
 }
 
-void uncover(const Span& span) noexcept {
-  if (!span.before.empty())
-    guarded_copy_unordered(reinterpret_cast<void*>(span.address), span.before.data(), span.before.size());
+void uncover(Work& work, std::uint32_t filled) noexcept {
+  for (Span& span : work.spans) {
+    const std::uint32_t mine = std::min(filled, span.length);
+    filled -= mine;
+    if (span.address != 0 && mine < span.before.size()) {
+      guarded_copy_unordered(reinterpret_cast<void*>(span.address + mine), span.before.data() + mine,
+                             span.before.size() - mine);
+    }
+    span.before = {};
+  }
 }
 
 bool is_writable(std::uintptr_t address, std::size_t length) {
@@ -67,6 +74,7 @@ bool is_writable(std::uintptr_t address, std::size_t length) {
 }
 
 bool is_mapped(std::uintptr_t address, std::size_t length) {
+  if (length == 0) return true;
   constexpr std::size_t kPages = 4096;
   std::array<unsigned char, kPages> resident;
   const std::size_t page = page_size();

@@ -14,10 +14,11 @@ namespace uiw::provider::check {
 // receives are much longer than their messages.
 std::optional<std::uint32_t> checksum_of(const Work& work, const Span& span);
 
-// Stores a pattern in the memory of a span, and what it held in Span::before; or that back again. Does nothing where
-// the memory cannot be accessed. cover() throws std::bad_alloc.
+// Stores a pattern in the memory of a span, and what it held in Span::before. Throws std::bad_alloc. uncover() stores
+// that back in all spans of the work, but for the first `filled` octets. Nothing is done where memory cannot be
+// accessed.
 void cover(Span& span);
-void uncover(const Span& span) noexcept;
+void uncover(Work& work, std::uint32_t filled) noexcept;
 
 // Whether all pages of these octets can be written. They stay as they are.
 bool is_writable(std::uintptr_t address, std::size_t length);

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fnmatch.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "provider/check/not_cancelled.h"
 #include "provider/process/log.h"
 #include "provider/process/notice.h"
 #include "provider/process/settings.h"
@@ -139,8 +139,7 @@ void Reports::add(FaultKind kind, const At& at, const At& other, std::string tex
 void Reports::show_new() noexcept {
   if (!any_new_.load(std::memory_order_relaxed)) return;
   const int saved = errno;
-  int state = 0;
-  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+  const NotCancelled not_cancelled;
   try {
     any_new_.store(false);
     for (std::size_t i = 0;; ++i) {
@@ -161,7 +160,6 @@ void Reports::show_new() noexcept {
     }
   } catch (const std::exception&) {
   }
-  ::pthread_setcancelstate(state, nullptr);
   errno = saved;
 }
 

@@ -48,8 +48,8 @@ bool note(Function function) {
 // A call of the program that uses an object, from here to the end of the block.
 class Use {
  public:
-  Use(const void* handle, const char* function, const void* caller = nullptr) : handle_(handle) {
-    note([&] { allowed_ = checker().enter(handle, function, caller); });
+  Use(const void* handle, const char* function, const void* caller = nullptr, bool polls = false) : handle_(handle) {
+    note([&] { allowed_ = checker().enter(handle, function, caller, polls); });
   }
   ~Use() {
     if (allowed_) note([&] { checker().leave(handle_); });
@@ -66,9 +66,9 @@ class Use {
 // ---- Batches (ibv_wr_*) and extended polling --------------------------------------------------------------------
 
 // The batch is over: none of its requests, or all of them, were posted.
-void end_of_batch(const std::vector<std::uint64_t>& numbers, int error) {
+void end_of_batch(const Qp& qp, const std::vector<std::uint64_t>& numbers, int error) {
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number)
-    note([&] { checker().posted(*number, 1, error == 0 ? 1 : 0, error); });
+    note([&] { checker().posted(&qp.base.qp, *number, 1, error == 0 ? 1 : 0, error); });
 }
 
 void start_checked(ibv_qp_ex* handle) {
@@ -78,7 +78,7 @@ void start_checked(ibv_qp_ex* handle) {
   const Place caller = Place::of_call(UIW_CALLER);
   qp.rnic->begin_batch();
   qp.has_pending = false;
-  end_of_batch(std::exchange(qp.batch, {}), EINVAL);  // not empty if this thread begins a batch within a batch
+  end_of_batch(qp, std::exchange(qp.batch, {}), EINVAL);  // not empty if this thread begins a batch within a batch
   qp.batch_caller = caller;
 }
 
@@ -93,7 +93,7 @@ int complete_checked(ibv_qp_ex* handle) {
   const auto numbers = std::exchange(qp.batch, {});
   if (fault != 0) qp.rnic->abort_batch();
   const int error = fault != 0 ? fault : qp.rnic->end_batch();
-  end_of_batch(numbers, error);
+  end_of_batch(qp, numbers, error);
   return with_errno(error);
 }
 
@@ -104,12 +104,12 @@ void abort_checked(ibv_qp_ex* handle) {
   qp.has_pending = false;
   const auto numbers = std::exchange(qp.batch, {});
   qp.rnic->abort_batch();
-  end_of_batch(numbers, ECANCELED);
+  end_of_batch(qp, numbers, ECANCELED);
 }
 
 int start_poll_checked(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes) {
   const void* const caller = UIW_CALLER;
-  const Use use(handle, "ibv_start_poll", caller);
+  const Use use(handle, "ibv_start_poll", caller, true);
   if (!use) return EINVAL;
   const int error = start_poll(handle, attributes);
   const void* const frame = UIW_FRAME;
@@ -155,15 +155,33 @@ bool there(const char* function, const Handles*... handles) {
   return all;
 }
 
+// A call that destroys an object, from here to the end of the block, also if the thread is cancelled in it.
+class Destruction {
+ public:
+  Destruction(const void* handle, const char* function) : handle_(handle) {
+    note([&] { allowed_ = checker().begin_destroy(handle, function); });
+    if (allowed_) note([&] { checker().await_calls(handle); });
+  }
+  ~Destruction() {
+    if (allowed_) note([&] { checker().end_destroy(handle_, destroyed_); });
+  }
+  Destruction(const Destruction&) = delete;
+  Destruction& operator=(const Destruction&) = delete;
+  explicit operator bool() const { return allowed_; }
+  int ends_with(int error) {
+    destroyed_ = error == 0;
+    return error;
+  }
+
+ private:
+  const void* const handle_;
+  bool allowed_ = true, destroyed_ = false;
+};
+
 template <auto operation, typename Handle>
 int destroy(Handle* handle, const char* function) {
-  bool goes_on = true;
-  note([&] { goes_on = checker().begin_destroy(handle, function); });
-  if (!goes_on) return with_errno(EINVAL);
-  note([&] { checker().await_calls(handle); });
-  const int error = operation(handle);
-  note([&] { checker().end_destroy(handle, error == 0); });
-  return error;
+  Destruction destruction(handle, function);
+  return destruction ? destruction.ends_with(operation(handle)) : with_errno(EINVAL);
 }
 
 ibv_pd* checked_alloc_pd(ibv_context* context) {
@@ -200,20 +218,14 @@ int checked_rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::si
   const Use use(&mr->mr, "ibv_rereg_mr");
   if (!use) return with_errno(EINVAL);
   const int error = LoggedOperation<"rereg_mr", rereg_mr>::call(mr, flags, pd, address, length, access);
-  if (error == 0 && (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0)
-    note([&] {
-      checker().created(mr->mr, address, length, reinterpret_cast<std::uintptr_t>(address),
-                        static_cast<unsigned>(access));
-    });
+  if (error != 0) return error;
+  const auto rights = static_cast<unsigned>(access);
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) note([&] { checker().moved(mr->mr, address, length); });
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) note([&] { checker().has_rights(mr->mr, rights); });
   return error;
 }
 
-ibv_qp_state state_of(const ibv_qp& qp) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr init{};
-  of(const_cast<ibv_qp*>(&qp))->rnic->query(attributes, init);
-  return attributes.qp_state;
-}
+ibv_qp_state state_of(const ibv_qp& qp) { return of(const_cast<ibv_qp*>(&qp))->rnic->shown_state(); }
 
 rnic::check::Questions::Completions look_at(const ibv_cq& cq) {
   const rnic::Cq::View view = of(const_cast<ibv_cq*>(&cq))->rnic->view();
@@ -221,13 +233,10 @@ rnic::check::Questions::Completions look_at(const ibv_cq& cq) {
 }
 
 int checked_dereg_mr(verbs_mr* mr) {
-  bool goes_on = true;
-  note([&] { goes_on = checker().begin_destroy(&mr->mr, "ibv_dereg_mr"); });
-  if (!goes_on) return with_errno(EINVAL);
+  Destruction destruction(&mr->mr, "ibv_dereg_mr");
+  if (!destruction) return with_errno(EINVAL);
   note([&] { checker().deregisters(mr->mr); });
-  const int error = LoggedOperation<"dereg_mr", dereg_mr>::call(mr);
-  note([&] { checker().end_destroy(&mr->mr, error == 0); });
-  return error;
+  return destruction.ends_with(LoggedOperation<"dereg_mr", dereg_mr>::call(mr));
 }
 
 // Regions that are not memory of the program, or of which its address is not known.
@@ -394,8 +403,9 @@ ibv_qp* checked_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attribut
 int checked_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   const Use use(qp, "ibv_modify_qp");
   if (!use) return with_errno(EINVAL);
-  const int error = LoggedOperation<"modify_qp", modify_qp>::call(qp, attributes, mask);
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
+  if (resets) note([&] { checker().begin_reset(*qp); });
+  const int error = LoggedOperation<"modify_qp", modify_qp>::call(qp, attributes, mask);
   if (error == 0) note([&] { checker().asks_for_step(*attributes, mask); });
   if (error == 0 && resets) note([&] { checker().reset(*qp); });
   return error;
@@ -425,7 +435,7 @@ int post_copies(Queue* queue, Request* requests, Request** bad, std::vector<Requ
   Request* refused = nullptr;
   const int error = post(queue, copies.data(), &refused);
   const std::size_t accepted = error == 0 ? copies.size() : static_cast<std::size_t>(refused - copies.data());
-  note([&] { checker().posted(copies.front().wr_id, copies.size(), accepted, error); });
+  note([&] { checker().posted(queue, copies.front().wr_id, copies.size(), accepted, error); });
   if (error != 0 && bad != nullptr) *bad = nth(requests, accepted);
   return error;
 }
@@ -475,13 +485,13 @@ int checked_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   ibv_mw_bind copy = *bind;
   copy.wr_id = request.wr_id;
   const int error = bind_mw(qp, mw, &copy);
-  if (numbered) note([&] { checker().posted(request.wr_id, 1, error == 0 ? 1 : 0, error); });
+  if (numbered) note([&] { checker().posted(qp, request.wr_id, 1, error == 0 ? 1 : 0, error); });
   return error;
 }
 
 int checked_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
   const void* const caller = UIW_CALLER;
-  const Use use(cq, "ibv_poll_cq", caller);
+  const Use use(cq, "ibv_poll_cq", caller, true);
   if (!use) return -with_errno(EINVAL);
   const int fault = rnic::fault_of_call("poll_cq");
   if (fault != 0) return -with_errno(fault);

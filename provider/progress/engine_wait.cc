@@ -2,7 +2,6 @@
 // Engine::wait(): a thread of the program waits for an event, and meanwhile sends and receives for its context.
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "base/short_wait.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
+#include "provider/progress/signals_blocked.h"
 
 namespace uiw::provider {
 
@@ -36,29 +36,6 @@ timespec sooner(std::uint64_t left, bool waits_long) {
   const std::uint64_t time = waits_long ? left : std::min(left, most);
   return {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
 }
-
-// Blocks signals while a thread of the program sends and receives inside a call that a signal may interrupt. ppoll()
-// unblocks them while the thread sleeps. SIGABRT and the signals of faults are left out, and so are the first two
-// real-time signals, which libc uses itself.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int one : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, one);
-    constexpr int kLibc[] = {32, 33};
-    for (const int one : kLibc) reinterpret_cast<std::uint64_t*>(&all)[0] &= ~(std::uint64_t{1} << (one - 1));
-    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(std::uint64_t));
-  }
-  ~SignalsBlocked() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(std::uint64_t)); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  // The signals that were blocked before.
-  const sigset_t* before() const { return &before_; }
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

@@ -64,6 +64,8 @@ class QueuePair : public Numbered {
   // errno; the first bad request is stored in `bad`.
   virtual int modify(const ibv_qp_attr& attributes, int mask) = 0;
   virtual void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) = 0;
+  // The state that query() shows. Takes no lock.
+  virtual ibv_qp_state shown_state() const { return qp_.state.load(); }
   virtual int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) = 0;
   virtual int post_send(ibv_send_wr* requests, ibv_send_wr** bad) = 0;
   // ibv_bind_mw: 0 or an errno. On success `mw` has its new rkey.

@@ -140,6 +140,11 @@ void Transmitter::build_piece(const Cursor& at, Segment& segment, Stag target) {
   const Piece piece = piece_at(work.remote_offset, work.length, at.offset, rules_->disorder + at.sequence);
   build_tagged(segment, Opcode::write, target, work.remote_offset + piece.from, piece.size);
   segment.from = piece.from;
+  // A piece that is longer than a segment ends between two words, too.
+  if (segment.payload < piece.size) {
+    const auto beyond = static_cast<std::uint32_t>((work.remote_offset + piece.from + segment.payload) % kWord);
+    if (beyond < segment.payload) segment.payload -= beyond;
+  }
   if (at.offset + segment.payload == work.length) return;
   segment.last = false;
   ddp::clear_last(segment.header);

@@ -8,7 +8,7 @@ namespace uiw::rdmap {
 
 namespace {
 
-constexpr std::uint32_t kMostPieces = 32, kWord = 8;
+constexpr std::uint32_t kMostPieces = 32;
 
 // A permutation of 0 to count - 1.
 std::uint32_t permuted(std::uint32_t index, std::uint32_t count, std::uint64_t seed) {

@@ -8,6 +8,9 @@
 
 namespace uiw::rdmap {
 
+// What is not divided, where the peer's memory has it aligned.
+constexpr std::uint32_t kWord = 8;
+
 struct Piece {
   std::uint32_t from = 0;  // offset in the message
   std::uint32_t size = 0;

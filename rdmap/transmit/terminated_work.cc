@@ -30,7 +30,8 @@ std::optional<std::uint64_t> Transmitter::find_write(const ddp::TaggedHeader& he
       continue;
     }
     const std::uint64_t end = header.offset - work.remote_offset + payload;
-    if (header.last ? end == work.length : end < work.length) return sequence;
+    // In another order than that of the addresses the last segment is not the end of the message.
+    if (rules_->disorder == 0 && (header.last ? end == work.length : end < work.length)) return sequence;
     if (!near) near = sequence;
   }
   return near;

@@ -20,6 +20,7 @@
 #include "provider/check/checker.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
+#include "provider/progress/signals_blocked.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/event_pipe.h"
 
@@ -154,23 +155,27 @@ struct PollWait final : Engine::Awaited {
   int count = 0;
 };
 
-// Waits as Engine::wait() does. If the program is checked, looks now and then whether it waits in vain.
-Waited wait_for_events(const Behind& found, int channel, Engine::Awaited& wait) {
+// Waits as Engine::wait() does. If the program is checked, looks each second whether it waits in vain. `reads`: it
+// waits for this channel alone.
+Waited wait_for_events(const Behind& found, int channel, Engine::Awaited& wait, bool reads) {
   wait.channel = found.number;
   Engine& engine = found.user->engine();
   check::Checker* const checker = check::Checker::active();
-  if (checker == nullptr) return engine.wait(wait);
-  const std::uint64_t end = wait.deadline;
-  for (check::Checker::Sleep sleep = checker->begin_sleep(channel);; checker->sleeps(sleep)) {
-    wait.deadline = std::min(end, raw_clock() + std::chrono::nanoseconds(check::Checker::kPatience).count());
+  if (checker == nullptr || wait.deadline != Engine::Awaited::kNever) return engine.wait(wait);
+  // A signal that comes while the Checker looks is delivered in the next wait, so that it interrupts the program's
+  // call.
+  const SignalsBlocked blocked;
+  if (wait.mask == nullptr) wait.mask = blocked.before();
+  for (check::Checker::Sleep sleep = checker->begin_sleep(channel, reads);; checker->sleeps(sleep)) {
+    wait.deadline = raw_clock() + std::chrono::nanoseconds(check::Checker::kPatience).count();
     const Waited how = engine.wait(wait);
-    if (how != Waited::late || wait.deadline == end) return how;
+    if (how != Waited::late) return how;
   }
 }
 
 template <typename Wait>
 int waited(const Behind& found, int channel, Wait& wait) {
-  switch (wait_for_events(found, channel, wait)) {
+  switch (wait_for_events(found, channel, wait, false)) {
     case Waited::done: return wait.count >= 0 ? wait.count : -EAGAIN;
     case Waited::late: return 0;
     case Waited::interrupted: return -EINTR;
@@ -190,7 +195,7 @@ ssize_t read_completion_event(int fd, void* to, std::size_t size) {
   const int own = found.pipe != nullptr ? found.pipe->own_read_fd(fd) : -1;
   if (own < 0) return -EAGAIN;
   Read read(*found.pipe, own, to, size);
-  const Waited how = wait_for_events(found, fd, read);
+  const Waited how = wait_for_events(found, fd, read, true);
   if (how == Waited::done || read.take_kept()) return read.n >= 0 ? read.n : -EAGAIN;
   return how == Waited::interrupted ? -EINTR : -EAGAIN;
 }

@@ -14,7 +14,7 @@ namespace uiw::provider {
 
 class CheckedWork final : public ConnectionWork {
  public:
-  // `patience` says how long a message may wait for a receive at an adapter (check::Checker::message_goes_on()).
+  // `patience` says how long a message may wait for a receive at an adapter (check::Checker::message_waits()).
   using Patience = std::function<std::optional<std::chrono::microseconds>()>;
   CheckedWork(ConnectionWork& queues, const ibv_qp& handle, check::Checker& checker, Patience patience)
       : queues_(queues), handle_(handle), checker_(checker), patience_(std::move(patience)) {}
@@ -31,12 +31,14 @@ class CheckedWork final : public ConnectionWork {
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return queues_.invalidate(stag); }
   void await_no_receive() override;
   bool receive_there() const override { return queues_.receive_there(); }
-  void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override { queues_.give_back(buffer, completes); }
-  void flush_receives() override { queues_.flush_receives(); }
+  void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override;
+  void flush_receives() override;
   void refuses(const rdmap::Terminate& terminate) override { checker_.refuses(handle_, terminate); }
   void is_refused(const rdmap::Terminate& terminate) override { checker_.is_refused(handle_, terminate); }
 
  private:
+  void end_wait(bool has_receive);
+
   ConnectionWork& queues_;
   const ibv_qp& handle_;
   check::Checker& checker_;

@@ -61,6 +61,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
 
   int modify(const ibv_qp_attr& attributes, int mask) override;
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) override;
+  ibv_qp_state shown_state() const override;
 
   void show(ShownQp& shown, PortCounts& traffic) override;
 
@@ -130,10 +131,9 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void to_error();
   void reset();
   void change_attributes(const ibv_qp_attr& attributes, int mask);
-  // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
   std::optional<std::chrono::microseconds> patience_for_receives();
+  // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
   ibv_qp_state idle() const { return rnic_ ? IBV_QPS_INIT : IBV_QPS_RESET; }
-  ibv_qp_state shown_state() const;
   // Whether the queue pair follows the rules of InfiniBand from RTS on: without rdma_cm, or on a device shown as RoCE.
   bool follows_infiniband() const { return manual_.load(std::memory_order_relaxed) || !rnic_; }
   // Whether work fails if it waits too long for the peer (RetryTimer). With rdma_cm this is so only on a device shown

@@ -61,7 +61,9 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
   rules.ord = std::min({rules.requests_out, attachment.ord, kMost});
   rules.ird = std::min({rules.requests_in, attachment.ird, kMost});
   if (rules.reliable) rules.completion = attachment.completion;
-  if (settings().values.check == Check::order) rules.disorder = settings().values.check_seed;
+  // Other peers may take it for an error, though it is none.
+  if (settings().values.check == Check::order && rules.peer == mpa::PeerKind::uiw)
+    rules.disorder = settings().values.check_seed;
   return rules;
 }
 

@@ -185,7 +185,7 @@ def bad_input(bench):
 
 for _case, _reason in (("write_out_of_bounds", "the region with this key has 1048576 octets at 0x"),
                        ("write_region_rights", "the region with this key is not registered for remote write"),
-                       ("write_bad_rkey", "no region has this key; the nearest region that is registered now has key 0x"),
+                       ("write_bad_rkey", "no region has this key, perhaps a window; the nearest region that is registered now has key 0x"),
                        ("read_region_rights", "the region with this key is not registered for remote read")):
     def _refused(bench, case=_case, reason=_reason):
         listens, calls = cases.pair(bench, "uiw_statuses", case, UIW_CHECK="on")

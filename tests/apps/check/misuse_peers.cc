@@ -110,10 +110,11 @@ struct Sleepers {
   ManualQp near{rnic, near_cq, {}}, far{rnic, far_cq, {}};
   char octets[64] = {};
   ibv_mr* const mr = reg(rnic.pd(), octets, sizeof octets, kAll);
-  Sleepers() {
+  explicit Sleepers(int receives = 2) {
     connect(near, far);
-    for (int i = 0; i < 2; ++i) far.receive(octets + 32 * i, 32, mr, 78);
+    for (int i = 0; i < receives; ++i) receive(i);
   }
+  void receive(int which) const { far.receive(const_cast<char*>(octets) + 32 * which, 32, mr, 78); }
   Sleepers(const Sleepers&) = delete;
   Sleepers& operator=(const Sleepers&) = delete;
   ~Sleepers() {
@@ -175,12 +176,13 @@ void event_not_requested_of(bool wrong) {
 }
 
 void event_not_solicited_of(bool wrong) {
-  Sleepers ends;
+  Sleepers ends(1);
   ibv_req_notify_cq(ends.far_cq.get(), 1);  // OTHER event-not-solicited
   ends.poll();
   std::thread late([&] {
     ends.send(wrong ? 0U : unsigned{IBV_SEND_SOLICITED});
     std::this_thread::sleep_for(kLate);
+    ends.receive(1);
     ends.send(IBV_SEND_SOLICITED);
   });
   ibv_cq* cq = nullptr;

@@ -108,20 +108,25 @@ void head_pointer_of(bool wrong) {
 // The program posts the receive again before it has read the message.
 void posted_too_early() {
   Talk talk;
-  Receive receive(talk.peers, 64, talk.peers_mr);
+  char message[8] = "before";
+  ibv_mr* const message_mr = reg(talk.rnic.pd(), message, sizeof message, IBV_ACCESS_LOCAL_WRITE);
+  Receive receive(message, sizeof message, message_mr);
   ibv_post_recv(talk.far.get(), &receive, &bad_receive);
   expect_error("ibv_post_send", talk.near.send("hi", 3, 77), 0);
   for (int i = 0; i < 2; ++i) talk.complete();
+  if (std::memcmp(message, "hi\0ore", 7) != 0) die("what is behind the message has changed");
   ibv_post_recv(talk.far.get(), &receive, &bad_receive);
-  std::printf("the message is %s\n", std::string(talk.peers, 2) == "hi" ? "there" : "gone");
+  std::printf("the message is %s\n", std::string(message, 2) == "hi" ? "there" : "gone");
   // A post that is refused leaves the memory as it is.
   char own[8] = "mine";
-  ibv_mr* const mr = reg(talk.rnic.pd(), own, sizeof own, kAll);
+  ibv_mr* const mr = reg(talk.rnic.pd(), own, sizeof own, IBV_ACCESS_LOCAL_WRITE);
   Receive refused(own, sizeof own, mr);
   while (ibv_post_recv(talk.far.get(), &refused, &bad_receive) == 0) std::memcpy(own, "mine", 5);
   if (std::string(own) != "mine") die("a refused receive has changed its memory");
+  talk.far.to_reset();
+  if (std::string(message, 2) != "hi") die("a receive that was dropped has not left its memory as it was");
   talk.far.destroy();
-  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  for (ibv_mr* const each : {mr, message_mr}) expect_error("ibv_dereg_mr", ibv_dereg_mr(each), 0);
 }
 
 // The last octet of a message is its flag: when it has come, the program takes the others to be there.
