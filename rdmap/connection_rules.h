@@ -32,7 +32,7 @@ struct ConnectionRules {
   bool marked = false;         // the FPDUs that this end receives have markers
   bool shared_octets = false;  // this end may parse octets in shared memory, which the peer can still change
   // Not 0: the octets of an RDMA Write are sent in an order that depends on this number (transmit/disorder.h).
-  std::uint64_t disorder = 0;
+  std::uint32_t disorder = 0;
   // The largest ULPDU to send, in octets; `mulpdu_to_uiw` applies once the peer is known to be uiw.
   std::size_t mulpdu = 1440, mulpdu_to_uiw = 1440;
 

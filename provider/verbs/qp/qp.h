@@ -233,8 +233,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // Then this is the state that these steps have reached; IBV_QPS_UNKNOWN at any other time. Written with the sender's
   // lock held.
   std::atomic<ibv_qp_state> steps_reached_{IBV_QPS_UNKNOWN};
-  Connection connection_;
   std::unique_ptr<CheckedWork> checked_;  // what the connection has in place of queues_, if the process is checked
+  Connection connection_;
   // Used by the thread that builds a batch.
   WorkQueues::Abilities batch_abilities_;
   WorkQueues::Extension extension_;

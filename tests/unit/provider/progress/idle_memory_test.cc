@@ -30,7 +30,7 @@ constexpr bool kHeapIsCounted = true;
 
 constexpr std::size_t kKiB = 1024;
 constexpr unsigned kWarm = 4;     // pairs that are connected before: what a process makes once is there then
-constexpr unsigned kPairs = 300;  // and then counted; what a thread makes once is little for each of so many
+constexpr unsigned kPairs = 100;  // and then counted
 constexpr std::size_t kQps = 2 * std::size_t{kPairs};
 
 std::size_t heap_in_use() {
