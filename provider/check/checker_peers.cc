@@ -85,7 +85,10 @@ void Checker::message_waits(const ibv_qp& qp, std::optional<std::chrono::microse
   if (found == work_.queues.end() || found->second.waits_since) return;
   Queue& queue = found->second;
   queue.posted_then = receives_of(queue).posted;
-  queue.patience = patience;
+  // How often the sender tries again is its own attribute. That of this end stands for it, if this end sends, too: who
+  // only receives need not have set it to anything.
+  const bool known = patience && (patience->count() == 0 || queue.has_sent);
+  queue.patience = known ? patience : std::nullopt;
   queue.overdue = false;
   queue.waits_since = std::chrono::steady_clock::now();
   ++watched_;

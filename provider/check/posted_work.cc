@@ -65,6 +65,7 @@ void PostedWork::add(Work work) {
   }
   if (work.sends) {
     queue.sends.push_back(work.number);
+    queue.has_sent = true;
     if (work.signaled) ++queue.signaled;
   } else {
     queue.receives.insert(work.number);

@@ -102,6 +102,7 @@ struct Queue {
   // The last RESET, the receives that it has dropped or that were flushed before it, and where one was posted.
   Place reset{}, lost_post{};
   std::size_t lost = 0;
+  bool has_sent = false;    // work was posted to the send queue
   std::uint64_t heard = 0;  // the number of the latest work when a receive was found complete last
 
   std::optional<rdmap::Terminate> refusal{};  // what the peer has said when it refused a request

@@ -243,6 +243,7 @@ ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_E
 // How long a message waits at an adapter until a receive is posted; nothing: for ever. On iWARP it does not wait.
 std::optional<std::chrono::microseconds> Qp::patience_for_receives() {
   if (!follows_infiniband()) return std::chrono::microseconds{0};
+  if (shown_state() != IBV_QPS_RTS) return std::nullopt;  // the program has not set rnr_retry yet
   const LockGuard lock(connection_.locks.send);
   return RetryTimer::adapters_rnr_time(attributes_);
 }

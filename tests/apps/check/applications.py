@@ -141,7 +141,7 @@ MANUAL = ("-d", "uiw_lo", "-x", 0)
 for _words, _more in ((("ib_send_bw", "-n", 500, "--use-srq"), {}),
                       (("ib_send_bw", "-n", 500, "--use-srq", "-q", 4), {"view": "roce", "way": MANUAL}),
                       (("ib_send_lat", "-n", 200, "-e"), {}),
-                      (("ib_send_bw", "-c", "UD", "-n", 300), {"view": "roce"}),
+                      (("ib_send_bw", "-c", "UD", "-n", 300), {"view": "roce", "way": MANUAL}),
                       (("ib_send_bw", "-c", "UC", "-n", 300, "-b"), {"view": "roce", "way": MANUAL}),
                       (("ib_write_lat", "-n", 200), {}),
                       (("ib_read_lat", "-n", 200, "-e"), {}),
