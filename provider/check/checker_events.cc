@@ -114,7 +114,8 @@ bool Checker::has_receives_beyond(const ibv_cq* cq, std::uint64_t completions) {
 // The program polls for the completion of a request that was refused. Nothing else of the queue can complete.
 void Checker::look_at_refused(const ibv_cq& cq) {
   const auto now = std::chrono::steady_clock::now();
-  for (auto& [handle, queue] : work_.queues) {
+  for (auto& [handle, known] : work_.queues) {
+    Queue& queue = known;
     if (!queue.refused_at || queue.send_cq != &cq || !queue.sends.empty() || now - *queue.refused_at < kPatience)
       continue;
     report(FaultKind::post_ignored, {queue.refused, "refused"}, {place_of(handle), "created"}, [&] {

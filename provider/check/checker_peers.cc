@@ -127,7 +127,8 @@ void Checker::message_goes_on(const ibv_qp& qp, bool has_receive) noexcept {
 void Checker::look_at_waits(const void* ending, bool at_end) {
   if (watched_.load(std::memory_order_relaxed) == 0) return;
   const auto now = std::chrono::steady_clock::now();
-  for (auto& [handle, queue] : work_.queues) {
+  for (auto& [handle, known] : work_.queues) {
+    Queue& queue = known;
     const bool ends = at_end || handle == ending;
     if (!queue.waits_since || queue.overdue || now - *queue.waits_since < kPatience) continue;
     if (!ends && (!queue.patience || now - *queue.waits_since <= *queue.patience)) continue;

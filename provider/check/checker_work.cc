@@ -86,10 +86,11 @@ void Checker::name_memory(Work& work, const ibv_sge* list, int count) {
     span.lkey = sge.lkey;
     const auto found = regions_.find(sge.lkey);
     if (found != regions_.end() && !found->second.live) {
-      find(work, FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"}, [&] {
-        return text_of(work) + text(" names lkey 0x%08x; ", sge.lkey) + ended_ago(found->second.ended) +
-               nearest_region(sge.addr);
-      });
+      find(work, FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"},
+           [&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
+             return text_of(work) + text(" names lkey 0x%08x; ", sge.lkey) + ended_ago(found->second.ended) +
+                    nearest_region(sge.addr);
+           });
     } else if (found != regions_.end() && found->second.address != 0) {
       const Region& region = found->second;
       if (region.contains(sge.addr, sge.length)) span.address = region.address + (sge.addr - region.iova);
