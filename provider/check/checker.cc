@@ -154,6 +154,7 @@ void Checker::created(const ibv_qp& qp, const ibv_qp_init_attr& attributes) {
   queue.send_cq = qp.send_cq;
   queue.receive_cq = qp.recv_cq;
   queue.receives_from = qp.srq;
+  queue.datagrams = qp.qp_type == IBV_QPT_UD;
 }
 
 void Checker::created(const ibv_mr& region, const void* address, std::uint64_t length, std::uint64_t iova,
@@ -170,7 +171,6 @@ void Checker::created(const ibv_mr& region, const void* address, std::uint64_t l
   known.length = length;
   known.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   known.access = access;
-  known.created = place;
 }
 
 void Checker::moved(const ibv_mr& region, const void* address, std::uint64_t length) {
@@ -343,7 +343,7 @@ void Checker::deregisters(const ibv_mr& region) {
   const Locked lock(*this);
   const auto known = regions_.find(region.lkey);
   if (unmapped && known != regions_.end()) {
-    report(FaultKind::memory_unmapped, {Place::here(), "deregistered"}, {known->second.created, "registered"}, [&] {
+    report(FaultKind::memory_unmapped, {Place::here(), "deregistered"}, {place_of(&region), "registered"}, [&] {
       return text(
           "memory of the region with lkey 0x%08x (%llu octets at 0x%llx) was unmapped before the region is "
           "deregistered",

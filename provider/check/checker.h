@@ -110,7 +110,9 @@ class Checker {
                           std::vector<ibv_send_wr>& copies);
   UIW_API void begin_post(const void* queue, const ibv_recv_wr* requests, const Place& caller,
                           std::vector<ibv_recv_wr>& copies);
-  UIW_API void posted(const void* queue, std::uint64_t first, std::size_t count, std::size_t accepted, int error);
+  // `sends`: to the send queue of the queue pair `queue`; else receives.
+  UIW_API void posted(const void* queue, bool sends, std::uint64_t first, std::size_t count, std::size_t accepted,
+                      int error);
   // As begin_post(), for one request, whose wr_id is changed.
   UIW_API void add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller);
   // Completions were polled: puts the program's wr_ids back in their place. If there are none, looks now and then for
@@ -161,7 +163,7 @@ class Checker {
     std::uintptr_t address = 0;
     std::uint64_t length = 0, iova = 0;
     unsigned access = 0;
-    Place created{}, destroyed{};
+    Place destroyed{};
     std::chrono::steady_clock::time_point ended{};
     bool live = true;
 
@@ -226,6 +228,8 @@ class Checker {
   bool is_ending(const void* handle) UIW_REQUIRES(mutex_);
   bool is_there(const void* handle) UIW_REQUIRES(mutex_);
   Place place_of(const void* handle) UIW_REQUIRES(mutex_);
+  // Of a region that has gone: since when, and which one is there that may be meant by this offset.
+  std::string end_of(const Region& region, std::uint64_t offset) UIW_REQUIRES(mutex_);
   std::string nearest_region(std::uint64_t offset) UIW_REQUIRES(mutex_);
   void look_at_memory(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
   // Work of which the peer says that it refuses it, and what the peer has said.
@@ -239,7 +243,7 @@ class Checker {
   void report_refused(const Refused& refused);
   // `ending`: a queue pair that is about to go; null: none. `at_end`: the process ends.
   void look_at_waits(const void* ending, bool at_end) UIW_REQUIRES(mutex_);
-  bool may_cover(const Span& span) UIW_REQUIRES(mutex_);
+  bool may_cover(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
   void cover_receives(std::vector<Work>& works);
   const Queue& receives_of(const Queue& queue) UIW_REQUIRES(mutex_);
   bool has_receives_beyond(const ibv_cq* cq, std::uint64_t completions) UIW_REQUIRES(mutex_);

@@ -187,7 +187,11 @@ void Checker::receive_returned(std::uint64_t number) noexcept {
 
 // ---- Refusals --------------------------------------------------------------------------------------------------
 
-// "; the nearest region of today has ..."
+std::string Checker::end_of(const Region& region, std::uint64_t offset) {
+  return text("its region was deregistered %lld ms before", milliseconds_since(region.ended)) + nearest_region(offset);
+}
+
+// "; the nearest region that is registered now has ..."
 std::string Checker::nearest_region(std::uint64_t offset) {
   const Region* nearest = nullptr;
   std::uint32_t key = 0;
@@ -219,20 +223,20 @@ void Checker::refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexc
     std::string reason;
     Reports::At at;
     if (region != nullptr && !region->live) {
-      reason = text("its region was deregistered %lld ms before", milliseconds_since(region->ended)) +
-               nearest_region(request.offset);
+      reason = end_of(*region, request.offset);
       at = {region->destroyed, "deregistered"};
     } else if (region != nullptr && !region->contains(request.offset, request.length)) {
       reason = text("the region with this key has %llu octets at 0x%llx",
                     static_cast<unsigned long long>(region->length), static_cast<unsigned long long>(region->iova));
-      at = {region->created, "registered"};
+      at = {place_of(region->handle), "registered"};
     } else if (region != nullptr && (region->access & request.right) == 0) {
       reason = text("the region with this key is not registered for remote %s",
                     request.right == IBV_ACCESS_REMOTE_WRITE ? "write" : "read");
-      at = {region->created, "registered"};
+      at = {place_of(region->handle), "registered"};
     } else if (region != nullptr) {
-      reason = std::string(rdmap::text_of(terminate).error) + ", and it is neither the region nor its rights";
-      at = {region->created, "registered"};
+      reason = std::string(rdmap::text_of(terminate).error) +
+               "; its region has the range and the right, so look at the protection domains and at qp_access_flags";
+      at = {place_of(region->handle), "registered"};
     } else {
       reason = rdmap::text_of(terminate).error;
       if (request.right != 0) reason += "; no region has this key, perhaps a window" + nearest_region(request.offset);

@@ -16,13 +16,6 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = 4 * kMaxSrqWr;
 
-// "its region was deregistered 12 ms before"
-std::string ended_ago(std::chrono::steady_clock::time_point ended) {
-  const auto ago = std::chrono::steady_clock::now() - ended;
-  return text("its region was deregistered %lld ms before",
-              static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(ago).count()));
-}
-
 struct Opcode {
   const char* what;
   Role role;
@@ -88,8 +81,7 @@ void Checker::name_memory(Work& work, const ibv_sge* list, int count) {
     if (found != regions_.end() && !found->second.live) {
       find(work, FaultKind::key_gone, {work.caller, "posted"}, {found->second.destroyed, "deregistered"},
            [&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
-             return text_of(work) + text(" names lkey 0x%08x; ", sge.lkey) + ended_ago(found->second.ended) +
-                    nearest_region(sge.addr);
+             return text_of(work) + text(" names lkey 0x%08x; ", sge.lkey) + end_of(found->second, sge.addr);
            });
     } else if (found != regions_.end() && found->second.address != 0) {
       const Region& region = found->second;
@@ -129,25 +121,21 @@ void Checker::look_for_overlap(const Work& work, const Span& span) {
 void Checker::look_at_queues(const Work& work) {
   const Queue& queue = work_.queues[work.queue];
   if (work.sends && queue.depth != 0 && queue.sends.size() >= queue.depth && queue.signaled == 0) {
-    const Object* const owner = objects_.find(work.queue);
-    find(work, FaultKind::send_queue_stuck, {work.caller, "posted"},
-         {owner != nullptr ? owner->created : Place(), "created"}, [&] {
-           return text(
-               "the send queue of queue pair 0x%06x has %u places, and none of the last %zu requests "
-               "is signaled; on an adapter nothing can be posted to it any more",
-               queue.number, queue.depth, queue.sends.size());
-         });
+    find(work, FaultKind::send_queue_stuck, {work.caller, "posted"}, {place_of(work.queue), "created"}, [&] {
+      return text(
+          "the send queue of queue pair 0x%06x has %u places, and none of the last %zu requests "
+          "is signaled; on an adapter nothing can be posted to it any more",
+          queue.number, queue.depth, queue.sends.size());
+    });
   }
   const auto cq = work_.completion_queues.find(work.cq);
   if (cq == work_.completion_queues.end() || cq->second.ignores_overrun || cq->second.owed < cq->second.places) return;
-  const Object* const object = objects_.find(work.cq);
-  find(work, FaultKind::cq_overrun, {work.caller, "posted"}, {object != nullptr ? object->created : Place(), "created"},
-       [&] {
-         return text_of(work) + text(
-                                    " makes it possible that a completion queue of %zu places overruns: %zu "
-                                    "completions are to come, or were not polled",
-                                    cq->second.places, cq->second.owed + 1);
-       });
+  find(work, FaultKind::cq_overrun, {work.caller, "posted"}, {place_of(work.cq), "created"}, [&] {
+    return text_of(work) + text(
+                               " makes it possible that a completion queue of %zu places overruns: %zu "
+                               "completions are to come, or were not polled",
+                               cq->second.places, cq->second.owed + 1);
+  });
 }
 
 // Memory that the work has and that is gone, although its region is registered.
@@ -156,14 +144,16 @@ void Checker::look_at_memory(const Work& work, const Span& span) {
   if (found == regions_.end() || !found->second.live || !found->second.is_kept()) return;
   const bool readable = span.checksum || is_mapped(span.address, span.length);
   if (readable && (work.role != Role::sink || is_writable(span.address, span.length))) return;
-  find(work, FaultKind::memory_unmapped, {work.caller, "posted"}, {found->second.created, "registered"}, [&] {
+  find(work, FaultKind::memory_unmapped, {work.caller, "posted"}, {place_of(found->second.handle), "registered"}, [&] {
     return text_of(work) + " has " + octets_of(span) + ", which are registered, and are " +
            (readable ? "read-only by now" : "not mapped any more");
   });
 }
 
-// Memory into which a peer may write is not covered: it may have been written already.
-bool Checker::may_cover(const Span& span) {
+// Memory into which a peer may write is not covered: it may have been written already. Datagrams are placed without a
+// word to the Checker.
+bool Checker::may_cover(const Work& work, const Span& span) {
+  if (work.sends || work_.queues[work.queue].datagrams) return false;
   const auto region = regions_.find(span.lkey);
   return span.address != 0 && region != regions_.end() &&
          (region->second.access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) == 0;
@@ -174,7 +164,7 @@ void Checker::cover_receives(std::vector<Work>& works) {
   const Locked lock(*this);
   for (Work& work : works) {
     for (Span& span : work.spans) {
-      if (!work.sends && may_cover(span) && work_.memory.user_of(span, Role::sink) == 0) cover(span);
+      if (may_cover(work, span) && work_.memory.user_of(span, Role::sink) == 0) cover(span);
     }
   }
 }
@@ -268,27 +258,23 @@ void Checker::add(const ibv_qp& qp, ibv_send_wr& request, const Place& caller) {
   request.wr_id = number;
 }
 
-void Checker::posted(const void* queue_handle, std::uint64_t first, std::size_t count, std::size_t accepted,
+void Checker::posted(const void* queue_handle, bool sends, std::uint64_t first, std::size_t count, std::size_t accepted,
                      int error) {
   if (off_) return;
   const Locked lock(*this);
   if (const auto known = work_.queues.find(queue_handle); known != work_.queues.end()) {
     Queue& queue = known->second;
-    queue.posted += accepted;
-    if (queue.refused_at) --watched_, queue.refused_at.reset();
+    if (!sends) queue.posted += accepted;
+    if (sends && queue.refused_at) --watched_, queue.refused_at.reset();
     // Only for a request that has a completion the program may wait.
-    const Work* const refused = accepted < count ? work_.find(first + accepted) : nullptr;
-    if (refused != nullptr && error == ENOMEM && refused->sends && refused->signaled) {
+    const Work* const refused = sends && accepted < count ? work_.find(first + accepted) : nullptr;
+    if (refused != nullptr && error == ENOMEM && refused->signaled) {
       queue.refused = refused->caller;
       queue.refused_at = std::chrono::steady_clock::now();
       ++watched_;
     }
   }
-  for (std::size_t i = count; i > accepted; --i) {
-    const std::uint64_t number = first + i - 1;
-    if (Work* const work = work_.find(number)) uncover(*work, 0);
-    work_.withdraw(number);
-  }
+  for (std::size_t i = count; i > accepted; --i) work_.withdraw(first + i - 1);
   for (Finding& finding : findings_) {
     if (finding.number < first || finding.number >= first + count) continue;
     // To a queue that is stuck nothing can be posted.
@@ -319,6 +305,7 @@ void Checker::polled(const ibv_cq& cq, ibv_wc* completions, int count, const voi
     const Locked lock(*this);
     for (int i = 0; i < count; ++i) {
       const std::size_t before = done.size();
+      if (completions[i].status == IBV_WC_SUCCESS) work_.keep_memory(completions[i].wr_id);
       if (const auto wr_id = work_.complete(completions[i].wr_id, done)) completions[i].wr_id = *wr_id;
       if (done.size() > before) look_at_completion(done.back(), completions[i].status, refused);
     }
@@ -393,9 +380,6 @@ void Checker::reset(const ibv_qp& qp) {
     queue.reset = place;
     queue.posted = 0;
     queue.refusal.reset();
-    for (const std::uint64_t number : queue.receives) {
-      if (Work* const work = work_.find(number)) uncover(*work, 0);
-    }
     stop_watching(queue);
   }
   work_.drop(&qp);

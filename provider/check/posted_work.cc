@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "provider/check/program_memory.h"
+
 namespace uiw::provider::check {
 
 namespace {
@@ -106,6 +108,7 @@ bool PostedWork::uses(const Work& work, std::uint32_t lkey) {
 // Removes work that is not in its queue's `sends` any more.
 void PostedWork::remove(std::unordered_map<std::uint64_t, Work>::iterator at, std::vector<Work>* done) {
   Work& work = at->second;
+  uncover(work, 0);
   for (const Span& span : work.spans) {
     if (const auto users = users_of_key.find(span.lkey); --users->second == 0) users_of_key.erase(users);
     memory.leave(span, work.role);
@@ -153,6 +156,12 @@ std::optional<std::uint64_t> PostedWork::complete(std::uint64_t number, std::vec
   return wr_id;
 }
 
+void PostedWork::keep_memory(std::uint64_t number) {
+  if (Work* const work = find(number)) {
+    for (Span& span : work->spans) span.before = {};
+  }
+}
+
 void PostedWork::withdraw(std::uint64_t number) {
   const auto found = all_.find(number);
   if (found == all_.end()) return;
@@ -179,6 +188,7 @@ void PostedWork::forget_memory(std::uint32_t lkey) {
   for (auto& [number, work] : all_) {
     for (Span& span : work.spans) {
       if (span.lkey != lkey) continue;
+      uncover(work, 0);
       memory.leave(span, work.role);
       span.entered = false;
       span.address = 0;

@@ -31,8 +31,10 @@ struct Span {
   std::uint32_t lkey = 0;
   // Of a source, or of the first octets of a receive, when it was posted; of a receive again once it is filled.
   std::optional<std::uint32_t> checksum;
-  bool entered = false;             // in Memory
-  std::vector<std::byte> before{};  // what the memory of a receive held before it was covered, until it is filled
+  bool entered = false;  // in Memory
+  // What the memory of a receive held before it was covered (program_memory.h), until it is filled. If that does not
+  // come, PostedWork stores it back when the work, or its region, goes.
+  std::vector<std::byte> before{};
 };
 
 enum class Role : std::uint8_t { source, sink, neither };
@@ -96,6 +98,7 @@ struct Queue {
   std::unordered_set<std::uint64_t> receives;
 
   // Receives that the program has posted, here or to the shared queue:
+  bool datagrams = false;
   const void* receives_from = nullptr;  // null: this queue
   std::uint64_t posted = 0;             // how many since it was created, or the last RESET
   Place last_post{};
@@ -157,6 +160,8 @@ class PostedWork {
   // The completion of this work was polled: removes the work and the work without completions before it, and appends
   // all of it to `done`. Returns the program's wr_id; nothing if the number is not one of ours.
   std::optional<std::uint64_t> complete(std::uint64_t number, std::vector<Work>& done);
+  // The work has succeeded: what its memory holds now stays.
+  void keep_memory(std::uint64_t number);
   // Removes the work, which was not posted after all.
   void withdraw(std::uint64_t number);
   // Removes all work of the queue: its completions will not come, except for those that a thread is polling.

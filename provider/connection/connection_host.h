@@ -33,7 +33,8 @@ class ConnectionWork : public rdmap::SendHost {
   virtual void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) = 0;
   // Every posted receive completes as flushed, except those of a shared receive queue, which stay there.
   virtual void flush_receives() = 0;
-  // This end ends the connection for an error in what has arrived, or the peer does. Only for those who look on.
+  // The connection ends with this Terminate: this end has found an error in what has arrived, or the peer has. Work
+  // queues need not know; an implementation that watches for the program's faults does.
   virtual void refuses(const rdmap::Terminate& terminate) { static_cast<void>(terminate); }
   virtual void is_refused(const rdmap::Terminate& terminate) { static_cast<void>(terminate); }
 

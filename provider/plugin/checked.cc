@@ -2,6 +2,7 @@
 #include "provider/plugin/checked.h"
 
 #include <cerrno>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -68,7 +69,7 @@ class Use {
 // The batch is over: none of its requests, or all of them, were posted.
 void end_of_batch(const Qp& qp, const std::vector<std::uint64_t>& numbers, int error) {
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number)
-    note([&] { checker().posted(&qp.base.qp, *number, 1, error == 0 ? 1 : 0, error); });
+    note([&] { checker().posted(&qp.base.qp, true, *number, 1, error == 0 ? 1 : 0, error); });
 }
 
 void start_checked(ibv_qp_ex* handle) {
@@ -435,7 +436,9 @@ int post_copies(Queue* queue, Request* requests, Request** bad, std::vector<Requ
   Request* refused = nullptr;
   const int error = post(queue, copies.data(), &refused);
   const std::size_t accepted = error == 0 ? copies.size() : static_cast<std::size_t>(refused - copies.data());
-  note([&] { checker().posted(queue, copies.front().wr_id, copies.size(), accepted, error); });
+  note([&] {
+    checker().posted(queue, std::is_same_v<Request, ibv_send_wr>, copies.front().wr_id, copies.size(), accepted, error);
+  });
   if (error != 0 && bad != nullptr) *bad = nth(requests, accepted);
   return error;
 }
@@ -485,7 +488,7 @@ int checked_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   ibv_mw_bind copy = *bind;
   copy.wr_id = request.wr_id;
   const int error = bind_mw(qp, mw, &copy);
-  if (numbered) note([&] { checker().posted(qp, request.wr_id, 1, error == 0 ? 1 : 0, error); });
+  if (numbered) note([&] { checker().posted(qp, true, request.wr_id, 1, error == 0 ? 1 : 0, error); });
   return error;
 }
 

@@ -238,6 +238,10 @@ void receives_reset_of(bool wrong) {
   to_state(talk.far.get(), IBV_QPS_RESET);  // AT receives-reset
   connect(talk.near, talk.far);
   if (!wrong) ibv_post_recv(talk.far.get(), &receive, &bad_receive);
+  // What it sends needs no receive.
+  talk.near.receive(talk.own, 64, talk.own_mr, 78);
+  expect_error("ibv_post_send", talk.far.send("hi", 3, 77), 0);
+  for (int i = 0; i < 2; ++i) talk.complete();
   expect_error("ibv_post_send", talk.near.send("hi", 3, 77), 0);
   ibv_wc wc{};
   const bool came = talk.cq.next(wc, std::chrono::milliseconds(1500));

@@ -125,6 +125,17 @@ void posted_too_early() {
   if (std::string(own) != "mine") die("a refused receive has changed its memory");
   talk.far.to_reset();
   if (std::string(message, 2) != "hi") die("a receive that was dropped has not left its memory as it was");
+  for (const bool flushed : {true, false}) {
+    ManualQp qp(talk.rnic, talk.cq, {});
+    qp.to_init();
+    ibv_post_recv(qp.get(), &receive, &bad_receive);
+    if (flushed) {
+      to_state(qp.get(), IBV_QPS_ERR);
+      expect_status("the receive", talk.next(), IBV_WC_WR_FLUSH_ERR);
+    }
+    if (!flushed) qp.destroy();
+    if (std::string(message, 2) != "hi") die("a receive that got no message has not left its memory as it was");
+  }
   talk.far.destroy();
   for (ibv_mr* const each : {mr, message_mr}) expect_error("ibv_dereg_mr", ibv_dereg_mr(each), 0);
 }
