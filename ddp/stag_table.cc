@@ -2,22 +2,18 @@
 #include "ddp/stag_table.h"
 
 #include <new>
+#include <utility>
 
+#include "base/mixed.h"
 #include "base/mutex.h"
 
 namespace uiw::ddp {
 
 namespace {
 
-// Returns the next number of the generator splitmix64, and changes its state. The first state is the secret of the
-// table. The keys of STags must be hard to predict, but need not be cryptographically strong.
-std::uint64_t mix(std::uint64_t& state) {
-  state += 0x9E3779B97F4A7C15ULL;
-  std::uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
+// The next number of a generator whose first state is the secret of the table. The keys of STags must be hard to
+// predict, but need not be cryptographically strong.
+std::uint64_t mix(std::uint64_t& state) { return mixed(std::exchange(state, state + kMixedStep)); }
 
 std::uint32_t half_round(std::uint32_t half, std::uint32_t key) { return (((half ^ key) * 0x9E3779B1U) >> 15) & 0xFFF; }
 

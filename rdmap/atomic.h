@@ -27,6 +27,12 @@ constexpr std::uint64_t swap_bits(std::uint64_t original, const AtomicOperands& 
   return (original & ~operands.mask) | (operands.data & operands.mask);
 }
 
+// What the operation leaves of this value.
+constexpr std::uint64_t result_of(AtomicOpcode opcode, const AtomicOperands& operands, std::uint64_t original) {
+  if (opcode == AtomicOpcode::fetch_add) return add_fields(original, operands.data, operands.mask);
+  return compares_equal(original, operands) ? swap_bits(original, operands) : original;
+}
+
 // Executes the operation on the 8 octets at `memory`, which is aligned to 8, and stores the value before the operation
 // in `original`. False, with no effect, if the memory is not accessible.
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original);

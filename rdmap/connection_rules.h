@@ -54,6 +54,10 @@ struct ConnectionRules {
   // remote(). Otherwise Sends and Writes complete as with `local`.
   Completion completion = Completion::local;
 
+  // The program is checked: the host is told of what is placed where (ReceiveHost::write_comes(), answer_comes()),
+  // and carries out atomic operations (SendHost::execute()).
+  bool watched = false;
+
   mpa::ReadyToReceive rtr_to_send() const { return initiator ? rtr : mpa::ReadyToReceive::none; }
   mpa::ReadyToReceive rtr_to_come() const { return initiator ? mpa::ReadyToReceive::none : rtr; }
   // Whether this end is the responder of an rdma_cm connection that waits for the initiator's first message, whatever

@@ -95,7 +95,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       segment_.total = total;
       segment_.write_stag = header.stag;
       segment_.write_offset = header.offset;
-      segment_.target = Target::write;
+      segment_.target = write_target_;
     } else if (!header.last) {
       return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     } else if (is_own(header.stag) && take_own(header)) {
@@ -126,7 +126,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     segment_.sges = {read.sges, read.sge_count};
     segment_.sge_domain = memory_.domain();
     read.received += static_cast<std::uint32_t>(size);
-    segment_.target = read.is_own() ? Target::own_response : Target::read_response;
+    segment_.target = read.is_own() ? Target::own_response : response_target_;
     if (read.is_own() && size > 0) host_.answer_dropped(size);
   } else {
     return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
@@ -297,7 +297,7 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   segment_.sges = {request.sges, request.sge_count};
   segment_.sge_domain = memory_.domain();
   read_at_ = {};
-  segment_.target = Target::read_response;
+  segment_.target = response_target_;
   const bool placed = place({reinterpret_cast<const std::byte*>(&response->original), sizeof response->original});
   segment_.target = Target::none;
   if (!placed) return Verdict::stop;
@@ -366,8 +366,29 @@ bool Receiver::place_write(Octets payload) {
 bool Receiver::place(Octets payload) {
   if (payload.empty()) return true;
   if (segment_.target == Target::write) return place_write(payload);
-  if (segment_.target != Target::send && segment_.target != Target::read_response) return true;
+  if (segment_.target != Target::send && segment_.target != Target::read_response) {
+    const bool watched = segment_.target == Target::watched_write || segment_.target == Target::watched_response;
+    return !watched || place_watched(payload);
+  }
   return scatter(memory_.of(segment_.sge_domain), segment_.sges, position(), payload) || memory_error();
+}
+
+// Tells the host, and then places the payload as without it.
+bool Receiver::place_watched(Octets payload) {
+  const Target watched = segment_.target;
+  if (watched == Target::watched_write) {
+    const auto header = ddp::decode_tagged(Octets(segment_.header).first(ddp::kTaggedHeaderSize));
+    const bool begins = header && header->offset == segment_.write_offset;
+    const bool first = begins && write_.length == segment_.total - ddp::kTaggedHeaderSize;
+    host_.write_comes({segment_.write_stag, segment_.write_offset, payload, first, segment_.last});
+    segment_.target = Target::write;
+  } else {
+    if (read_at_.sge == 0 && read_at_.offset == 0) host_.answer_comes(reads_->outstanding.front().sequence);
+    segment_.target = Target::read_response;
+  }
+  if (!place(payload)) return false;
+  segment_.target = watched;
+  return true;
 }
 
 // The scatter/gather element is looked up at each call, since the region may be deregistered between two parts of a
@@ -427,6 +448,9 @@ Receiver::Verdict Receiver::end_segment() {
     send_msn_ = next(send_msn_);
     note_progress();
     host_.receive_complete(message_.buffer, Status::success, message);
+  } else if (target == Target::watched_write || target == Target::watched_response) {
+    segment_.target = target == Target::watched_write ? Target::write : Target::read_response;
+    return end_segment();
   }
   return Verdict::go_on;
 }

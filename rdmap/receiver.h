@@ -54,6 +54,18 @@ class ReceiveHost {
   virtual void read_complete() = 0;
   // The peer has put octets into the answer to a Read of no octets, and they were dropped.
   virtual void answer_dropped(std::size_t octets) { static_cast<void>(octets); }
+  // Called only if ConnectionRules::watched: octets of an RDMA Write are about to be placed: its `first` ones, those of
+  // its `last` segment, both or neither.
+  struct Part {
+    Stag stag{};
+    std::uint64_t offset = 0;
+    Octets payload{};
+    bool first = false, last = false;
+  };
+  virtual void write_comes(const Part& part) { static_cast<void>(part); }
+  // Called only if ConnectionRules::watched: the answer to the Read or atomic operation with this place in the send
+  // queue is about to be placed.
+  virtual void answer_comes(std::uint64_t sequence) { static_cast<void>(sequence); }
   // A request of the peer has been pushed into SharedReads::inbound. `probe`: see SharedReads::is_probe().
   virtual void read_requested(bool probe) = 0;
   // A progress report or an RNR report of the peer has arrived: the peer has placed this much of our work.
@@ -79,6 +91,7 @@ class Receiver final : public mpa::UlpduSink {
   void start(SharedReads& reads, const ConnectionRules& rules) {
     reads_ = &reads, rules_ = &rules;
     learns_ = rules.peer == mpa::PeerKind::not_known;
+    if (rules.watched) write_target_ = Target::watched_write, response_target_ = Target::watched_response;
   }
 
   // Denies rights to the peer whatever the registration of the target allows (Verbs draft section 8.1.2.2). Any thread,
@@ -145,6 +158,7 @@ class Receiver final : public mpa::UlpduSink {
   bool place(Octets payload);
   ScatterPosition& position() { return segment_.target == Target::send ? message_.at : read_at_; }
   bool place_write(Octets payload);
+  bool place_watched(Octets payload);
   bool memory_error();
   Verdict end_segment();
 
@@ -153,8 +167,19 @@ class Receiver final : public mpa::UlpduSink {
 
   // Where the payload of a segment goes. none: no segment is in progress; nothing: an RDMA Write without payload;
   // own_response: the response to a request that uiw has added itself, whose payload is dropped; lost_send: a Send
-  // without a receive, whose payload is dropped.
-  enum class Target : std::uint8_t { none, nothing, write, read_response, own_response, send, lost_send };
+  // without a receive, whose payload is dropped. watched_*: as write and read_response, after the host
+  // was told.
+  enum class Target : std::uint8_t {
+    none,
+    nothing,
+    write,
+    read_response,
+    own_response,
+    send,
+    lost_send,
+    watched_write,
+    watched_response
+  };
   // The segment that is being placed.
   struct Segment {
     Target target = Target::none;
@@ -193,6 +218,7 @@ class Receiver final : public mpa::UlpduSink {
   bool heard_ = false;
   bool rtr_read_ = false;  // the first message was a Read as ready-to-receive message
   std::atomic<bool> peer_waits_{false};
+  Target write_target_ = Target::write, response_target_ = Target::read_response;
   Segment segment_;
   // The position in the sink of our oldest Read. It is not the position in message_, since a Send may arrive between
   // two segments of the response.

@@ -92,6 +92,7 @@ void Checker::after_fork_in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   self.work_.leave_to_parent();
   self.findings_.clear();
   self.refusals_.clear();
+  self.words_.clear();
   self.watched_.store(0);
   self.objects_.for_live([](const void*, Object& object) {
     object.calls = 0;
@@ -178,7 +179,10 @@ void Checker::moved(const ibv_mr& region, const void* address, std::uint64_t len
   unsigned access = 0;
   {
     const Locked lock(*this);
-    if (const auto known = regions_.find(region.lkey); known != regions_.end()) access = known->second.access;
+    if (const auto known = regions_.find(region.lkey); known != regions_.end()) {
+      access = known->second.access;
+      forget_words(known->second.address, known->second.length);
+    }
   }
   created(region, address, length, reinterpret_cast<std::uintptr_t>(address), access);
 }
@@ -303,6 +307,7 @@ void Checker::end_destroy(const void* handle, bool destroyed) {
   shared_sinks_.erase(number);
   const auto region = regions_.find(number);
   if (region == regions_.end() || region->second.handle != handle) return;
+  forget_words(region->second.address, region->second.length);
   region->second.live = false;
   region->second.destroyed = place;
   region->second.ended = std::chrono::steady_clock::now();

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -118,6 +119,8 @@ class Checker {
   // Completions were polled: puts the program's wr_ids back in their place. If there are none, looks now and then for
   // what will never come. `frame`: that of the function that the program has called.
   UIW_API void polled(const ibv_cq& cq, ibv_wc* completions, int count, const void* caller, const void* frame);
+  // Whether what is posted next is to be sent a moment later than it could be (`--check=order`).
+  UIW_API bool delays_next();
   // The queue pair is about to be reset; it was.
   UIW_API void begin_reset(const ibv_qp& qp);
   UIW_API void reset(const ibv_qp& qp);
@@ -131,17 +134,30 @@ class Checker {
   UIW_API void asks_for_step(const ibv_qp_attr& attributes, int mask);
 
   // ---- Messages of peers ----
-  // Called with the receiver's lock of the queue pair held, and perhaps the sender's.
+  // Called with the receiver's lock of the queue pair held, or the sender's, or both.
   //
   // A message finds no receive posted; then it has one, or is lost. An adapter would wait for `patience`, for ever if
   // there is none.
   void message_waits(const ibv_qp& qp, std::optional<std::chrono::microseconds> patience) noexcept;
   void message_goes_on(const ibv_qp& qp, bool has_receive) noexcept;
-  // A message is about to be placed into the memory of the receive with this number, or has been: its first octets. Or
-  // a part of one was placed there, which never came as a whole.
-  void receive_begins(std::uint64_t number) noexcept;
-  void receive_filled(std::uint64_t number, std::uint32_t length) noexcept;
-  void receive_returned(std::uint64_t number) noexcept;
+  // A message, or an answer, is about to be placed into the memory of the receive, Read or atomic with this number, or
+  // has been: its first octets. Or a part of one was placed there, which never came as a whole.
+  void sink_begins(std::uint64_t number) noexcept;
+  void sink_filled(std::uint64_t number, std::uint32_t length) noexcept;
+  void sink_returned(std::uint64_t number) noexcept;
+  // A peer's RDMA Write comes to these octets.
+  void is_written(std::uint32_t key, std::uint64_t offset, std::uint32_t length) noexcept;
+  // Its last segment is about to be placed: whether the parts before are as they were placed.
+  struct Placed {
+    std::uint32_t key = 0;
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0, checksum = 0;
+  };
+  void look_at_target(const ibv_qp& qp, const std::vector<Placed>& parts) noexcept;
+  // Carries out an atomic operation of a peer (rdmap::execute()).
+  bool execute(const rdmap::AtomicRequest& request, std::byte* memory, std::uint64_t& original) noexcept;
+  // The program wants `own` RDMA Reads at once, and the peer takes `peers`.
+  void compares_reads(const ibv_qp& qp, std::uint32_t own, std::uint32_t peers) noexcept;
   // This end refuses what the peer has sent, or the peer has refused what this end has sent.
   void refuses(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
   void is_refused(const ibv_qp& qp, const rdmap::Terminate& terminate) noexcept;
@@ -220,6 +236,10 @@ class Checker {
   void look_for_overlap(const Work& work, const Span& span) UIW_REQUIRES(mutex_);
   void look_at_queues(const Work& work) UIW_REQUIRES(mutex_);
   static bool warns();
+  static bool atomics_miss_processors();  // the device says IBV_ATOMIC_HCA
+  void look_at_word(std::uint32_t key, std::uintptr_t address, std::uint64_t before, std::uint64_t after)
+      UIW_REQUIRES(mutex_);
+  void forget_words(std::uintptr_t address, std::uint64_t length) UIW_REQUIRES(mutex_);
   void warn(const char* function, const std::string& complaints);
   void look_at_portability(const Work& work, const ibv_qp& qp, const ibv_send_wr& request) UIW_REQUIRES(mutex_);
   void look_at_last_sends(const void* handle, const Place& place) UIW_REQUIRES(mutex_);
@@ -263,11 +283,15 @@ class Checker {
   std::vector<Finding> findings_ UIW_GUARDED_BY(mutex_);                      // about work that is just being posted
   std::unordered_set<std::uint32_t> shared_sinks_ UIW_GUARDED_BY(mutex_);     // lkeys in which receives overlap
   std::deque<Refusal> refusals_ UIW_GUARDED_BY(mutex_);                       // the latest ones
-  std::uint64_t requests_ UIW_GUARDED_BY(mutex_) = 0;                         // for events
+  // What the latest atomic operation of a peer has left in a word, by the word's address.
+  std::map<std::uintptr_t, std::uint64_t> words_ UIW_GUARDED_BY(mutex_);
+  std::uint64_t requests_ UIW_GUARDED_BY(mutex_) = 0;  // for events
   // How many messages wait for a receive, and how many refused requests were not posted again; and when what lasts too
   // long is looked for next.
   std::atomic<unsigned> watched_{0};
   std::atomic<std::chrono::steady_clock::time_point> next_look_{};
+  std::atomic<std::uint64_t> asked_to_delay_{0};
+  std::atomic<bool> has_words_{false};
   bool locked_for_fork_ = false;
   // In the child of a fork, if the lock could not be had before it: nothing is checked any more.
   std::atomic<bool> off_{false};

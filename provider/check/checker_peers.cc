@@ -10,6 +10,7 @@
 #include "provider/check/not_cancelled.h"
 #include "provider/check/program_memory.h"
 #include "provider/check/text.h"
+#include "rdmap/atomic.h"
 #include "rdmap/error_text.h"
 
 namespace uiw::provider::check {
@@ -71,7 +72,8 @@ void quietly(Function function) noexcept {
 
 }  // namespace
 
-// ---- Receives --------------------------------------------------------------------------------------------------
+// ---- Receives and other sinks
+// --------------------------------------------------------------------------------------------------
 
 void Checker::stop_watching(Queue& queue) {
   if (queue.waits_since) --watched_, queue.waits_since.reset();
@@ -151,7 +153,7 @@ void Checker::look_at_waits(const void* ending, bool at_end) {
   }
 }
 
-void Checker::receive_begins(std::uint64_t number) noexcept {
+void Checker::sink_begins(std::uint64_t number) noexcept {
   if (off_) return;
   const LockGuard lock(mutex_);
   Work* const work = work_.find(number);
@@ -163,7 +165,7 @@ void Checker::receive_begins(std::uint64_t number) noexcept {
   }
 }
 
-void Checker::receive_filled(std::uint64_t number, std::uint32_t length) noexcept {
+void Checker::sink_filled(std::uint64_t number, std::uint32_t length) noexcept {
   if (off_) return;
   const LockGuard lock(mutex_);
   Work* const work = work_.find(number);
@@ -173,16 +175,93 @@ void Checker::receive_filled(std::uint64_t number, std::uint32_t length) noexcep
   for (Span& span : work->spans) {
     if (!span.checksum) continue;
     span.checksum = span.entered ? checksum_of(*work, span) : std::nullopt;
+    if (has_words_.load(std::memory_order_relaxed)) forget_words(span.address, span.length);
   }
 }
 
-void Checker::receive_returned(std::uint64_t number) noexcept {
+void Checker::sink_returned(std::uint64_t number) noexcept {
   if (off_) return;
   const LockGuard lock(mutex_);
   Work* const work = work_.find(number);
   if (work == nullptr) return;
   uncover(*work, 0);
   for (Span& span : work->spans) span.checksum.reset();
+}
+
+// ---- Memory that peers use ---------------------------------------------------------------------------------------
+
+void Checker::look_at_target(const ibv_qp& qp, const std::vector<Placed>& parts) noexcept {
+  if (off_) return;
+  quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
+    const LockGuard lock(mutex_);
+    const std::uint32_t number = work_.queues[&qp].number;
+    for (const Placed& part : parts) {
+      const auto found = regions_.find(part.key);
+      if (found == regions_.end() || !found->second.live || found->second.address == 0) continue;
+      const Region& region = found->second;
+      if (!region.contains(part.offset, part.length)) continue;
+      const std::uintptr_t address = region.address + (part.offset - region.iova);
+      const auto now = checksum_of(address, part.length);
+      if (!now || now == part.checksum) continue;
+      report(FaultKind::sink_written, {place_of(region.handle), "registered"},
+             {place_of(&qp), "the queue pair was created"}, [&] {
+               return text(
+                   "some of the %u octets at 0x%" PRIxPTR
+                   " were written by something else while a peer's Write to queue pair 0x%06x was placing there",
+                   part.length, address, number);
+             });
+      return;
+    }
+  });
+}
+
+// ---- Words of atomic operations ----
+
+void Checker::forget_words(std::uintptr_t address, std::uint64_t length) {
+  constexpr std::uintptr_t kBefore = rdmap::kAtomicSize - 1;
+  words_.erase(words_.lower_bound(address - std::min(address, kBefore)), words_.lower_bound(address + length));
+}
+
+void Checker::is_written(std::uint32_t key, std::uint64_t offset, std::uint32_t length) noexcept {
+  if (off_ || !has_words_.load(std::memory_order_relaxed)) return;
+  const LockGuard lock(mutex_);
+  const auto found = regions_.find(key);
+  if (found == regions_.end() || !found->second.contains(offset, length)) return;
+  forget_words(found->second.address + (offset - found->second.iova), length);
+}
+
+// With the lock, so that the operations of all threads are seen in their order.
+bool Checker::execute(const rdmap::AtomicRequest& request, std::byte* memory, std::uint64_t& original) noexcept {
+  const auto carry_out = [&] { return rdmap::execute(request.opcode, request.operands, memory, original); };
+  if (off_ || !warns() || !atomics_miss_processors()) return carry_out();
+  const LockGuard lock(mutex_);
+  if (!carry_out()) return false;
+  quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
+    look_at_word(static_cast<std::uint32_t>(request.stag), reinterpret_cast<std::uintptr_t>(memory), original,
+                 rdmap::result_of(request.opcode, request.operands, original));
+  });
+  return true;
+}
+
+void Checker::look_at_word(std::uint32_t key, std::uintptr_t address, std::uint64_t before, std::uint64_t after) {
+  constexpr std::size_t kMostWords = 4096;
+  const auto region = regions_.find(key);
+  if (region == regions_.end() || !region->second.live || region->second.address == 0) return;
+  const auto known = words_.find(address);
+  if (known == words_.end()) {
+    if (words_.size() < kMostWords) words_[address] = after;
+    has_words_ = true;
+    return;
+  }
+  const bool changed = std::exchange(known->second, after) != before;
+  // Another process may have carried out operations, which are atomic with those of this one.
+  if (!changed || is_shared(address)) return;
+  report(FaultKind::not_portable, {place_of(region->second.handle), "registered"}, {}, [&] {
+    return text("a processor has stored in the 8 octets at 0x%" PRIxPTR
+                ", on which peers carry out atomic operations; adapters say IBV_ATOMIC_HCA, so the store may be lost "
+                "if an operation comes at the same time",
+                address);
+  });
 }
 
 // ---- Refusals --------------------------------------------------------------------------------------------------

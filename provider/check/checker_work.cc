@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <utility>
 
+#include "base/mixed.h"
 #include "provider/check/checker.h"
 #include "provider/check/program_memory.h"
 #include "provider/check/text.h"
@@ -174,8 +175,7 @@ void Checker::enter_work(std::vector<Work>& works) {
   if (settings().values.check == Check::order) cover_receives(works);
   for (Work& work : works) {
     for (Span& span : work.spans) {
-      if (span.address == 0) continue;
-      if (work.role == Role::source || !work.sends) span.checksum = checksum_of(work, span);
+      if (span.address != 0) span.checksum = checksum_of(work, span);
     }
   }
   const Locked lock(*this);
@@ -188,6 +188,13 @@ void Checker::enter_work(std::vector<Work>& works) {
     look_at_queues(work);
     work_.add(std::move(work));
   }
+}
+
+bool Checker::delays_next() {
+  if (off_ || settings().values.check != Check::order) return false;
+  constexpr unsigned kOneIn = 4;
+  const std::uint64_t number = asked_to_delay_.fetch_add(1, std::memory_order_relaxed);
+  return mixed(mixed(settings().values.check_seed) + number) % kOneIn == 0;
 }
 
 void Checker::begin_post(const ibv_qp& qp, const ibv_send_wr* requests, const Place& caller,
@@ -354,9 +361,8 @@ void Checker::look_for_change(const Work& work, const Place& polled) {
       });
     } else if (changed || work.written) {
       report(FaultKind::sink_written, at, posted, [&] {
-        return "the " + octets_of(span) + " of " + text_of(work) +
-               " were written by something else than its message, " +
-               (work.written ? "before that came" : "after that had come");
+        return "the " + octets_of(span) + " of " + text_of(work) + " were written by something else than its " +
+               (work.sends ? "answer, " : "message, ") + (work.written ? "before that came" : "after that had come");
       });
     }
   }

@@ -43,7 +43,7 @@ struct FaultInfo {
 constexpr std::array<FaultInfo, static_cast<std::size_t>(FaultKind::kCount)> kFaults{{
     {"source-changed", "Leave the memory of work alone until you have polled its completion, or that of later work."},
     {"sink-written",
-     "Let neither the program nor a peer's Write store there from the post until the completion is polled."},
+     "Let nothing else store there from the post until the completion is polled, or until all of the Write is there."},
     {"memory-overlap", "Give each receive, Read and atomic memory of its own until it has completed."},
     {"key-gone", "Post work with the keys of regions that are registered; look for a copy of the old key."},
     {"region-in-use",

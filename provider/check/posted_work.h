@@ -29,7 +29,7 @@ struct Span {
   std::uintptr_t address = 0;  // 0: unknown, since the key names no memory of the program
   std::uint32_t length = 0;
   std::uint32_t lkey = 0;
-  // Of a source, or of the first octets of a receive, when it was posted; of a receive again once it is filled.
+  // Of a source, or of the first octets of a sink, when it was posted; of a sink again once it is filled.
   std::optional<std::uint32_t> checksum;
   bool entered = false;  // in Memory
   // What the memory of a receive held before it was covered (program_memory.h), until it is filled. If that does not
@@ -51,8 +51,8 @@ struct Work {
   Role role = Role::neither;
   bool sends = false;             // of a send queue
   bool signaled = false;          // has a completion of its own
-  bool filled = false;            // a receive with a message
-  bool written = false;           // a receive whose memory had changed before the message came
+  bool filled = false;            // a sink with its message or answer
+  bool written = false;           // a sink whose memory had changed before that came
   std::thread::id variable_of{};  // the thread on whose stack wr_id points to a variable, if it does
   std::uint32_t remote_key = 0;
   std::uint64_t remote_address = 0;

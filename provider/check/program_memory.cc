@@ -7,17 +7,20 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "base/guarded_copy.h"
+#include "base/text_file.h"
 #include "mpa/crc32c.h"
 
 namespace uiw::provider::check {
 
 namespace {
 
-constexpr std::uint32_t kMostOfReceive = 256 * 1024;
+constexpr std::uint32_t kMostOfSink = 256 * 1024;
 
 std::size_t page_size() {
   static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -30,12 +33,15 @@ UIW_AS_BY_DMA void touch(void* octet) { __atomic_fetch_or(static_cast<unsigned c
 }  // namespace
 
 std::optional<std::uint32_t> checksum_of(const Work& work, const Span& span) {
-  const std::size_t length = work.role == Role::source ? span.length : std::min(span.length, kMostOfReceive);
+  return checksum_of(span.address, work.role == Role::source ? span.length : std::min(span.length, kMostOfSink));
+}
+
+std::optional<std::uint32_t> checksum_of(std::uintptr_t address, std::size_t length) {
   std::array<std::byte, 4096> copy;
   mpa::Crc32c crc;
   for (std::size_t at = 0; at < length; at += copy.size()) {
     const std::size_t size = std::min(copy.size(), length - at);
-    if (!guarded_copy_unordered(copy.data(), reinterpret_cast<const void*>(span.address + at), size)) return {};
+    if (!guarded_copy_unordered(copy.data(), reinterpret_cast<const void*>(address + at), size)) return {};
     crc.add(copy.data(), size);
   }
   return crc.value();
@@ -69,6 +75,19 @@ bool is_writable(std::uintptr_t address, std::size_t length) {
   for (std::uintptr_t at = address; at < end; at = (at / page + 1) * page) {
     auto* const octet = reinterpret_cast<void*>(at);
     if (!guarded_call(touch, octet, octet, 1)) return false;
+  }
+  return true;
+}
+
+bool is_shared(std::uintptr_t address) {
+  const TextFile maps = open_text_file("/proc/self/maps");
+  if (maps == nullptr) return true;
+  std::array<char, 512> line;
+  while (std::fgets(line.data(), line.size(), maps.get()) != nullptr) {
+    std::uintptr_t from = 0, end = 0;
+    std::array<char, 5> rights{};
+    if (std::sscanf(line.data(), "%" SCNxPTR "-%" SCNxPTR " %4s", &from, &end, rights.data()) != 3) continue;
+    if (address >= from && address < end) return rights[3] == 's';
   }
   return true;
 }

@@ -228,6 +228,8 @@ class Connection final : rdmap::ReceiveHost {
   void hold_from(std::uint64_t sequence) UIW_REQUIRES(locks.send) {
     if (!is_idle()) session_->transmitter.hold_from(sequence);
   }
+  // Entries from `sequence` on are sent a moment later than they could be, unless others are delayed already.
+  void delay_from(std::uint64_t sequence) UIW_REQUIRES(locks.send);
   // Tells other threads, and the engine, whether there are deferred sends. There must be a session.
   void publish_deferred() UIW_REQUIRES(locks.send);
   // There must be a session.
@@ -315,6 +317,7 @@ class Connection final : rdmap::ReceiveHost {
   using Late = void (Connection::*)(std::uint64_t argument);
   bool later(std::chrono::milliseconds delay, Late function, std::uint64_t argument);
   void speak_first(std::uint64_t acknowledged) UIW_REQUIRES(locks.receive);
+  void send_delayed(std::uint64_t) UIW_REQUIRES(locks.receive);
   void report_rnr_again(std::uint64_t pauses) UIW_REQUIRES(locks.receive);
   // `looks`: how often this timer has expired in this session, this time included.
   void stop_lingering(std::uint64_t looks) UIW_REQUIRES(locks.receive);
@@ -385,6 +388,10 @@ class Connection final : rdmap::ReceiveHost {
   void answer_dropped(std::size_t octets) override UIW_REQUIRES(locks.receive);
   void read_requested(bool probe) override UIW_REQUIRES(locks.receive) {
     (probe ? session_->answer_wanted : session_->transmit_wanted) = true;
+  }
+  void write_comes(const Part& part) override UIW_REQUIRES(locks.receive) { work_->write_comes(part); }
+  void answer_comes(std::uint64_t sequence) override UIW_REQUIRES(locks.receive) {
+    if (sequence >= sends_->head()) work_->answer_comes(sends_->at(sequence).id);
   }
   void progress_reported(const rdmap::Progress& progress) override UIW_REQUIRES(locks.receive);
   void reports_wanted() override UIW_REQUIRES(locks.receive);

@@ -37,6 +37,9 @@ class ConnectionWork : public rdmap::SendHost {
   // queues need not know; an implementation that watches for the program's faults does.
   virtual void refuses(const rdmap::Terminate& terminate) { static_cast<void>(terminate); }
   virtual void is_refused(const rdmap::Terminate& terminate) { static_cast<void>(terminate); }
+  // With ConnectionRules::watched: as rdmap::ReceiveHost; and the answer to the work with this id (rdmap::SendWork).
+  virtual void write_comes(const rdmap::ReceiveHost::Part& part) { static_cast<void>(part); }
+  virtual void answer_comes(std::uint64_t id) { static_cast<void>(id); }
 
  protected:
   ~ConnectionWork() = default;

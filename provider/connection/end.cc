@@ -60,6 +60,7 @@ int Connection::disconnect() {
     log_end(LogLevel::info, "the program disconnects");
     session_->movement.begin(counters());
     const bool bounded = later(Movement::kLook, &Connection::stop_closing, 0);
+    session_->transmitter.delay_from(rdmap::Transmitter::kNoHold);
     transmit();
     if (bounded) return 0;
   }

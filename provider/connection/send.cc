@@ -202,9 +202,30 @@ Connection::ProbePolicy Connection::probe_policy(Driver driver) const {
   return SendScheduler::probe_policy(driver, engine_.program());
 }
 
+void Connection::send_delayed(std::uint64_t) {
+  {
+    const LockGuard lock(locks.send);
+    session_->transmitter.delay_from(rdmap::Transmitter::kNoHold);
+  }
+  session_->transmit_wanted = true;
+  engine_.request_turn(number_);
+}
+
+void Connection::delay_from(std::uint64_t sequence) {
+  constexpr std::chrono::milliseconds kDelay{2};
+  if (phase_ != Phase::running || session_->transmitter.delays()) return;
+  if (later(kDelay, &Connection::send_delayed, 0)) session_->transmitter.delay_from(sequence);
+}
+
 void Connection::send_posts_before_end() {
   if (is_idle()) return;
-  if (const auto policy = session_->scheduler.ending()) send(*policy);
+  const bool delays = session_->transmitter.delays();
+  session_->transmitter.delay_from(rdmap::Transmitter::kNoHold);
+  if (const auto policy = session_->scheduler.ending()) {
+    send(*policy);
+  } else if (delays) {
+    send();
+  }
 }
 
 void Connection::send_all_deferred() {

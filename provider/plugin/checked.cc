@@ -92,6 +92,7 @@ int complete_checked(ibv_qp_ex* handle) {
   qp.has_pending = false;
   // The end of the batch lets another thread begin one, so the numbers are taken before.
   const auto numbers = std::exchange(qp.batch, {});
+  if (fault == 0 && checker().delays_next()) qp.rnic->delay_posts();
   if (fault != 0) qp.rnic->abort_batch();
   const int error = fault != 0 ? fault : qp.rnic->end_batch();
   end_of_batch(qp, numbers, error);
@@ -455,6 +456,7 @@ int checked_post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad) {
   if (!use) return refuse_post(requests, bad);
   std::vector<ibv_send_wr> copies;
   if (!note([&] { checker().begin_post(*qp, requests, Place::of_call(caller), copies); })) copies.clear();
+  if (checker().delays_next()) of(qp)->rnic->delay_posts();
   return post_copies(qp, requests, bad, copies, FaultyPosting<"post_send", post_send>::call);
 }
 

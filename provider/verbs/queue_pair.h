@@ -60,6 +60,9 @@ class QueuePair : public Numbered {
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 
+  // `--check=order`: what is posted from now on is sent a moment later than it could be, if there is a connection.
+  virtual void delay_posts() {}
+
   // As the manual pages of ibv_modify_qp, ibv_query_qp, ibv_post_recv and ibv_post_send say. The result is 0 or an
   // errno; the first bad request is stored in `bad`.
   virtual int modify(const ibv_qp_attr& attributes, int mask) = 0;

@@ -108,10 +108,10 @@ bool Transmitter::build_response(const Cursor& at, Segment& segment) {
     if (!atomic->executed) {
       const ddp::Hold target = memory_.hold(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
       segment.refused = target.error();
-      if (segment.refused != ddp::AccessError::none ||
-          !execute(request.opcode, request.operands, target.memory(), atomic->original)) {
-        return false;
-      }
+      if (segment.refused != ddp::AccessError::none) return false;
+      const bool done = rules_->watched ? host_.execute(request, target.memory(), atomic->original)
+                                        : execute(request.opcode, request.operands, target.memory(), atomic->original);
+      if (!done) return false;
       atomic->executed = true;
     }
     build_untagged(segment, Opcode::atomic_response, kAtomicResponseQueue, at.atomic_msn, 0, 0, 0);

@@ -21,6 +21,7 @@
 #include "mpa/fpdu_remainder.h"
 #include "mpa/framer.h"
 #include "mpa/startup.h"
+#include "rdmap/atomic.h"
 #include "rdmap/connection_rules.h"
 #include "rdmap/rdmap_format.h"
 #include "rdmap/read_queue.h"
@@ -41,6 +42,10 @@ class SendHost {
   virtual Status carry_out(const SendWork& work, const ddp::Binding& binding) {
     static_cast<void>(work), static_cast<void>(binding);
     return Status::local_operation;
+  }
+  // Called only if ConnectionRules::watched: carries out an atomic operation of the peer (rdmap::execute()).
+  virtual bool execute(const AtomicRequest& request, std::byte* memory, std::uint64_t& original) {
+    return rdmap::execute(request.opcode, request.operands, memory, original);
   }
 
  protected:
@@ -126,7 +131,17 @@ class Transmitter {
   void note_waiting() { tracker_.note_waiting(sent_); }
 
   // Entries from this one on are not sent. By default all entries are sent.
-  void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
+  static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};
+  void hold_from(std::uint64_t sequence) {
+    drain_from_ = sequence;
+    hold_from_ = std::min(drain_from_, delay_from_);
+  }
+  // As hold_from(), besides it.
+  void delay_from(std::uint64_t sequence) {
+    delay_from_ = sequence;
+    hold_from_ = std::min(drain_from_, delay_from_);
+  }
+  bool delays() const { return delay_from_ != kNoHold; }
 
   // The socket has accepted nothing because some memory of the batch is not accessible. To find out which memory, the
   // next fill() builds a batch of one FPDU; if this batch was of one FPDU already, the message of this FPDU fails in
@@ -289,11 +304,12 @@ class Transmitter {
   ReadQueue read_queue_;
   PlacementTracker tracker_;
   ReportQueue reports_;
-  std::uint64_t accepted_ = 0;                   // octets that the byte stream has accepted
-  bool reports_progress_ = false;                // progress reports are sent before messages, see enable_reports()
-  bool hold_ = false;                            // nothing is sent before the peer's first FPDU
-  bool ended_ = false;                           // no more work is sent
-  std::uint64_t hold_from_ = ~std::uint64_t{0};  // entries from this one on are not sent
+  std::uint64_t accepted_ = 0;     // octets that the byte stream has accepted
+  bool reports_progress_ = false;  // progress reports are sent before messages, see enable_reports()
+  bool hold_ = false;              // nothing is sent before the peer's first FPDU
+  bool ended_ = false;             // no more work is sent
+  std::uint64_t drain_from_ = kNoHold, delay_from_ = kNoHold;
+  std::uint64_t hold_from_ = kNoHold;  // the lesser of these: entries from this one on are not sent
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;  // inbound requests below this number are answered before the Terminate
   std::optional<Failure> failure_;

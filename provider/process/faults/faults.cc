@@ -16,6 +16,7 @@
 
 #include "base/descriptor.h"
 #include "base/event_counter.h"
+#include "base/mixed.h"
 #include "base/mutex.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
@@ -37,14 +38,6 @@ void count_signal(int number) {
   signals_seen[static_cast<std::size_t>(number)].fetch_add(1);
   add_event(signal_event.load());
   errno = saved_errno;
-}
-
-// splitmix64: neighbouring inputs give unrelated results.
-std::uint64_t mixed(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
-  value = (value ^ value >> 27) * 0x94d049bb133111eb;
-  return value ^ value >> 31;
 }
 
 bool acts_without_operation(const FaultRule& rule) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "provider/check/checker.h"
 #include "provider/connection/connection_host.h"
@@ -19,9 +20,7 @@ class CheckedWork final : public ConnectionWork {
   CheckedWork(ConnectionWork& queues, const ibv_qp& handle, check::Checker& checker, Patience patience)
       : queues_(queues), handle_(handle), checker_(checker), patience_(std::move(patience)) {}
 
-  void send_complete(const rdmap::SendWork& work, rdmap::Status status) override {
-    queues_.send_complete(work, status);
-  }
+  void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
   rdmap::Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override {
     return queues_.carry_out(work, binding);
   }
@@ -34,6 +33,11 @@ class CheckedWork final : public ConnectionWork {
   void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override;
   void flush_receives() override;
   void refuses(const rdmap::Terminate& terminate) override { checker_.refuses(handle_, terminate); }
+  void write_comes(const rdmap::ReceiveHost::Part& part) override;
+  void answer_comes(std::uint64_t id) override { checker_.sink_begins(id); }
+  bool execute(const rdmap::AtomicRequest& request, std::byte* memory, std::uint64_t& original) override {
+    return checker_.execute(request, memory, original);
+  }
   void is_refused(const rdmap::Terminate& terminate) override { checker_.is_refused(handle_, terminate); }
 
  private:
@@ -44,6 +48,9 @@ class CheckedWork final : public ConnectionWork {
   check::Checker& checker_;
   const Patience patience_;
   bool waits_ = false;
+  // What has come of the peer's Write that is under way, as far as it is looked at.
+  std::vector<check::Checker::Placed> placed_{};
+  std::size_t watched_ = 0;  // octets of it
 };
 
 }  // namespace uiw::provider

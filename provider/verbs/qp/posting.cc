@@ -182,6 +182,11 @@ void Qp::note_return_to_program() {
   connection_.note_return_to_program(raw_clock());
 }
 
+void Qp::delay_posts() {
+  const LockGuard lock(connection_.locks.send);
+  connection_.delay_from(sends().tail());
+}
+
 void Qp::begin_batch() {
   Lock lock(connection_.locks.send);
   if (!batch_.begin(lock, state_allows_posts() ? 0 : EINVAL)) return;

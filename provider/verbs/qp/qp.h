@@ -48,6 +48,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
 
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad) override;
   int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) override;
+  void delay_posts() override;
   void begin_batch() override;
   void add(const ibv_send_wr& request) override;
   // `extension` applies to the request that is added next.
@@ -171,6 +172,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   bool mixed_up(std::uint32_t peer_psn) const UIW_REQUIRES(connection_.locks.send);
   bool drained() const UIW_REQUIRES(connection_.locks.send);
   void limit_ord(std::uint32_t ord) UIW_REQUIRES(connection_.locks.send);
+  void compare_read_depths() UIW_REQUIRES(connection_.locks.send);
   // Completes the entry `culprit` of the send queue, if there is one, with `status`, and the other entries as flushed,
   // except those at the head that are done already: these complete with success.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) UIW_REQUIRES(connection_.locks.send);

@@ -11,6 +11,7 @@
 #include "base/guarded_copy.h"
 #include "base/mutex.h"
 #include "mpa/markers.h"
+#include "provider/check/checker.h"
 #include "provider/connect/retry_timers.h"
 #include "provider/process/limits.h"
 #include "provider/process/log.h"
@@ -61,6 +62,7 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
   rules.ord = std::min({rules.requests_out, attachment.ord, kMost});
   rules.ird = std::min({rules.requests_in, attachment.ird, kMost});
   if (rules.reliable) rules.completion = attachment.completion;
+  rules.watched = check::Checker::active() != nullptr;
   // Other peers may take it for an error, though it is none.
   if (settings().values.check == Check::order && rules.peer == mpa::PeerKind::uiw)
     rules.disorder = settings().values.check_seed;
@@ -119,6 +121,7 @@ int Qp::attach(TcpStream& socket, const Attachment& attachment) {
     return ENOMEM;
   }
   const std::uint32_t ord = connection_.transmitter().limit_ord(ord_limit_);
+  compare_read_depths();
   if (follows_infiniband() && state() == IBV_QPS_SQD) connection_.transmitter().hold_from(drain_to_);
   connection_.deny(denied_rights_);
   Engine& engine = qp_.context->engine();
@@ -284,7 +287,7 @@ bool Qp::give_back_idle_memory() {
 }
 
 void Qp::send_posts_before_end() {
-  if (!posts_wait()) return;
+  if (!posts_wait() && !checked_) return;  // posts of a process that is checked may be delayed
   const LockGuard lock(connection_.locks.send);
   connection_.send_posts_before_end();
 }
@@ -301,7 +304,7 @@ void Qp::drain() {
 void Qp::stop_draining() {
   const LockGuard lock(connection_.locks.send);
   tell_when_drained_ = false;
-  connection_.hold_from(~std::uint64_t{0});
+  connection_.hold_from(rdmap::Transmitter::kNoHold);
   connection_.send();
 }
 
@@ -329,7 +332,18 @@ void Qp::limit_ord(std::uint32_t ord) {
   std::uint32_t granted = ord;
   if (!connection_.is_idle()) granted = connection_.transmitter().limit_ord(ord);
   attributes_.max_rd_atomic = static_cast<std::uint8_t>(granted);
+  compare_read_depths();
   connection_.send();
+}
+
+// The Checker is told if the program has asked for more RDMA Reads at once than the peer's program takes. Known only if
+// both ends add probes, which they do by the remote rule.
+void Qp::compare_read_depths() {
+  check::Checker* const checker = check::Checker::active();
+  if (checker == nullptr || !manual_ || connection_.is_idle() || ord_limit_ == ~0U) return;
+  if (connection_.rules().completion != rdmap::Completion::remote) return;
+  const std::uint32_t known = connection_.rules().requests_out;
+  checker->compares_reads(*qp_.handle, ord_limit_, known - std::min(known, rdmap::SharedReads::kMostProbes));
 }
 
 void Qp::reset_connection() {

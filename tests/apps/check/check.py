@@ -19,7 +19,8 @@ STATUS = 9
 FAULTS = {"unsignaled": "source-changed", "posted-again": "source-changed", "batched": "source-changed",
           "receives-overlap": "memory-overlap", "receive-over-source": "memory-overlap",
           "reads-overlap": "memory-overlap", "destroyed-twice": "use-after-destroy",
-          "not-acknowledged": "event-not-acknowledged", "message-written": "sink-written", "unmapped": "memory-unmapped",
+          "not-acknowledged": "event-not-acknowledged", "message-written": "sink-written", "read-written": "sink-written",
+          "atomic-written": "sink-written", "answer-changed": "sink-written", "target-written": "sink-written", "unmapped": "memory-unmapped",
           "read-only": "memory-unmapped", "range-refused": "peer-refused", "right-refused": "peer-refused",
           "gone-refused": "peer-refused", "seldom-signaled": "send-queue-stuck", "cache": "region-in-use",
           "reconnected": "receive-missing", "used-by-another": "use-after-destroy", "head-pointer": "source-changed"}
@@ -88,7 +89,8 @@ def warned(bench, name, right):
     base = name.removesuffix("_right")
     at = marked(f"AT {base}")
     fault = "unsignaled-end" if base == "portable-end" else "not-portable"
-    options = ("--check=all", *(("--transport", "iwarp") if base == "portable-read" else ()))
+    view = {"portable-read": "iwarp", "portable-words": "roce"}.get(base)
+    options = ("--check=all", *(("--transport", view) if view else ()))
     faults = checked(bench, name, None, *options)
     call = "other" if base == "portable-end" else "at"
     places = [lines_of(one[call])[:1] for one in faults if one["fault"] == fault]
@@ -121,6 +123,16 @@ def order(bench):
         return int(re.search(r"(\d+) messages were seen", misuse(bench, "order-seen-in-part", *options, status=0).stdout)[1])
     check(seen("--check") == 0, "in part, though they are placed in order")
     check(sum(seen("--check=order", "--check-seed", seed) for seed in range(1, 6)) > 0, "never in part")
+
+
+@row("--check=order: a program that counts on the order of two queue pairs' Writes fails, and one that waits does not")
+def pointers(bench):
+    def early(name, *options):
+        output = misuse(bench, name, "--check=order", *options, status=0).stdout
+        return int(re.search(r"(\d+) entries were not there", output)[1])
+    for seed in range(1, 4):
+        check(early("order-pointer-first", "--check-seed", seed) > 0, "always there")
+        check(early("order-pointer-first_right", "--check-seed", seed) == 0, "not there")
 
 
 @row("--check=order: who reads a message after it has posted the receive again finds it gone")

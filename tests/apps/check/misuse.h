@@ -79,5 +79,8 @@ Misuses misuses_elsewhere();  // what not every adapter has
 void show_posted_too_early();
 // A program that counts on the order in which the octets of an RDMA Write are placed. Prints how often it was wrong.
 void count_seen_in_part();
+// A program that counts on the order of Writes by two queue pairs, or waits for the first. Prints how often the second
+// came first.
+void count_pointer_first(bool waits);
 
 }  // namespace apps

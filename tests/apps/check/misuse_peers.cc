@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "tests/apps/check/misuse.h"
 
@@ -48,6 +49,87 @@ void message_written_of(bool wrong) {
     expect_own(wc);
   }
   talk.peers[3] = 'y';
+}
+
+// Drained, the queue pair sends the request only at the step to RTS.
+void answer_written_of(ibv_wr_opcode opcode, bool wrong) {
+  Talk talk;
+  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    ibv_dereg_mr(talk.peers_mr);
+    talk.peers_mr = reg(talk.rnic.pd(), talk.peers, sizeof talk.peers, kAll | IBV_ACCESS_REMOTE_ATOMIC);
+  }
+  Request request(opcode, talk.own, 8, talk.own_mr, IBV_SEND_SIGNALED);
+  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    request.wr.atomic.remote_addr = number(talk.peers);
+    request.wr.atomic.rkey = talk.peers_mr->rkey;
+  } else {
+    request.to(talk.peers, talk.peers_mr);
+  }
+  to_state(talk.near.get(), IBV_QPS_SQD);
+  if (!wrong) talk.own[3] = 'x';
+  ibv_post_send(talk.near.get(), &request, &bad_send);  // OTHER read-written OTHER atomic-written
+  if (wrong) talk.own[3] = 'x';
+  to_state(talk.near.get(), IBV_QPS_RTS);
+  ibv_wc wc{};
+  while (ibv_poll_cq(talk.cq.get(), 1, &wc) == 0) {  // AT read-written AT atomic-written
+  }
+  expect_own(wc);
+}
+void read_written_of(bool wrong) { answer_written_of(IBV_WR_RDMA_READ, wrong); }
+void atomic_written_of(bool wrong) { answer_written_of(IBV_WR_ATOMIC_FETCH_AND_ADD, wrong); }
+
+// The answer is there, and its completion has not been polled.
+void answer_changed_of(bool wrong) {
+  Talk talk;
+  talk.peers[63] = 'x';
+  Request request(IBV_WR_RDMA_READ, talk.own, 64, talk.own_mr, IBV_SEND_SIGNALED);
+  request.to(talk.peers, talk.peers_mr);
+  ibv_post_send(talk.near.get(), &request, &bad_send);  // OTHER answer-changed
+  ibv_cq* const cq = talk.cq.get();
+  ibv_wc wc{};
+  // It may be placed and not be complete yet, so there is a second one behind it.
+  Request second(IBV_WR_RDMA_READ, talk.own + 64, 64, talk.own_mr, IBV_SEND_SIGNALED);
+  second.to(talk.peers, talk.peers_mr);
+  ibv_post_send(talk.near.get(), &second, &bad_send);
+  while (*const_cast<volatile char*>(talk.own + 127) != 'x') ibv_poll_cq(cq, 0, &wc);
+  if (wrong) talk.own[3] = 'y';
+  for (int i = 0; i < 2; ++i) {
+    while (ibv_poll_cq(cq, 1, &wc) == 0) {  // AT answer-changed
+    }
+    expect_own(wc);
+  }
+  talk.own[3] = 'y';
+}
+
+// Stores into memory into which the peer writes, or behind it.
+void target_written_of(bool wrong) {
+  constexpr std::uint32_t kSize = 512 * 1024;
+  constexpr int kMeetings = 20;
+  Side side;
+  ManualPairOn pair(side);
+  std::vector<char> own(kSize), peers(kSize + 64);
+  ibv_mr* const own_mr = reg(side.rnic.pd(), own.data(), own.size(), kAll);
+  ibv_mr* const peers_mr = ibv_reg_mr(side.rnic.pd(), peers.data(), peers.size(), kAll);  // AT target-written
+  std::atomic<bool> ends{false};
+  std::atomic<unsigned> stores{0};
+  std::thread writer([&] {
+    volatile char* const octet = peers.data() + (wrong ? 0 : kSize);
+    for (; !ends; ++stores) *octet = 'x';
+  });
+  // The thread may not run at the time of a Write.
+  for (int meetings = 0; meetings < kMeetings;) {
+    const unsigned before = stores;
+    Request request(IBV_WR_RDMA_WRITE, own.data(), kSize, own_mr, IBV_SEND_SIGNALED);
+    request.to(peers.data(), peers_mr);
+    ibv_post_send(pair.near.get(), &request, &bad_send);
+    expect_own(pair.next());
+    if (stores != before) ++meetings;
+  }
+  ends = true;
+  writer.join();
+  pair.near.destroy();
+  pair.far.destroy();
+  for (ibv_mr* const mr : {own_mr, peers_mr}) expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
 }
 
 struct Mapped {
@@ -316,6 +398,10 @@ void post_ignored_of(bool wrong) {
 Misuses misuses_of_peers() {
   return {{"sink-written", sink_written_of},
           {"message-written", message_written_of},
+          {"read-written", read_written_of},
+          {"atomic-written", atomic_written_of},
+          {"answer-changed", answer_changed_of},
+          {"target-written", target_written_of},
           {"unmapped", unmapped_of},
           {"read-only", read_only_of},
           {"range-refused", range_refused_of},

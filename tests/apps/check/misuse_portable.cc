@@ -49,13 +49,55 @@ void portable_end_of(bool wrong) {
   if (!wrong) talk.complete();
 }
 
+// More Reads at once than the peer takes.
+void portable_reads_of(bool wrong) {
+  Side side;
+  ManualQp near(side.rnic, side.cq, {.inline_data = 64});  // AT portable-reads
+  ManualQp far(side.rnic, side.cq, {});
+  near.to_init();
+  near.to_rtr(far.place());
+  Manners few;
+  few.reads_held = wrong ? 4 : 8;
+  far.to_init();
+  to_rtr(far.get(), side.rnic, near.place(), few);
+  near.to_rts();
+  far.to_rts();
+  char octet = 0;
+  ibv_mr* const mr = reg(side.rnic.pd(), &octet, 1, IBV_ACCESS_LOCAL_WRITE);
+  far.receive(&octet, 1, mr, 78);
+  expect_error("ibv_post_send", near.send("x", 1, 77), 0);
+  for (int i = 0; i < 2; ++i) {
+    ibv_wc wc{};
+    if (!side.cq.next(wc)) die("no completion in time");
+  }
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
+// The target of atomic operations is counted up by the processor, too.
+void portable_words_of(bool wrong) {
+  Talk talk;
+  alignas(8) volatile std::uint64_t word = 0;
+  auto* const target = const_cast<std::uint64_t*>(&word);
+  ibv_mr* const mr =
+      ibv_reg_mr(talk.rnic.pd(), target, sizeof word, kAll | IBV_ACCESS_REMOTE_ATOMIC);  // AT portable-words
+  for (int i = 0; i < 40; ++i) {
+    Request request(IBV_WR_ATOMIC_FETCH_AND_ADD, talk.own, 8, talk.own_mr, IBV_SEND_SIGNALED);
+    request.wr.atomic.remote_addr = number(target);
+    request.wr.atomic.compare_add = 1;
+    request.wr.atomic.rkey = mr->rkey;
+    ibv_post_send(talk.near.get(), &request, &bad_send);
+    talk.complete();
+    if (wrong) word = word + 1;
+  }
+  ibv_dereg_mr(mr);
+}
+
 }  // namespace
 
 Misuses misuses_elsewhere() {
-  return {{"portable-size", portable_size_of},
-          {"portable-atomic", portable_atomic_of},
-          {"portable-read", portable_read_of},
-          {"portable-end", portable_end_of}};
+  return {{"portable-size", portable_size_of},   {"portable-atomic", portable_atomic_of},
+          {"portable-read", portable_read_of},   {"portable-reads", portable_reads_of},
+          {"portable-words", portable_words_of}, {"portable-end", portable_end_of}};
 }
 
 }  // namespace apps

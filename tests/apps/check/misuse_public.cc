@@ -167,9 +167,45 @@ int seen_in_part() {
   return times;
 }
 
+// The head of a ring goes to the peer by another queue pair than the ring's entries. The right program waits until an
+// entry has been written before it writes the head.
+int pointer_first(bool waits) {
+  const Side side;
+  const ManualPairOn entries(side), heads(side);
+  char own[64], peers[64] = {};
+  volatile std::uint64_t peers_head = 0;
+  std::uint64_t head = 0;
+  ibv_mr* const own_mr = reg(side.rnic.pd(), own, sizeof own, kAll);
+  ibv_mr* const peers_mr = reg(side.rnic.pd(), peers, sizeof peers, kAll);
+  ibv_mr* const head_mr = reg(side.rnic.pd(), &head, sizeof head, kAll);
+  auto* const peers_word = const_cast<std::uint64_t*>(&peers_head);
+  ibv_mr* const peers_head_mr = reg(side.rnic.pd(), peers_word, sizeof *peers_word, kAll);
+  int times = 0;
+  for (char value = 1; value < 100; ++value) {
+    std::memset(own, value, sizeof own);
+    ++head;
+    Request entry(IBV_WR_RDMA_WRITE, own, sizeof own, own_mr, IBV_SEND_SIGNALED);
+    entry.to(peers, peers_mr);
+    Request pointer(IBV_WR_RDMA_WRITE, &head, sizeof head, head_mr, IBV_SEND_SIGNALED);
+    pointer.to(peers_word, peers_head_mr);
+    expect_error("ibv_post_send", ibv_post_send(entries.near.get(), &entry, &bad_send), 0);
+    if (waits) expect_own(entries.next());
+    expect_error("ibv_post_send", ibv_post_send(heads.near.get(), &pointer, &bad_send), 0);
+    while (peers_head != head) {
+    }
+    if (*const_cast<volatile char*>(peers + sizeof peers - 1) != value) ++times;
+    for (int i = waits ? 1 : 0; i < 2; ++i) expect_own(entries.next());
+  }
+  for (ibv_mr* const mr : {own_mr, peers_mr, head_mr, peers_head_mr}) expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  return times;
+}
+
 }  // namespace
 
 void show_posted_too_early() { posted_too_early(); }
+void count_pointer_first(bool waits) {
+  std::printf("%d entries were not there when their pointer was\n", pointer_first(waits));
+}
 void count_seen_in_part() { std::printf("%d messages were seen in part\n", seen_in_part()); }
 
 Misuses misuses_in_public() {

@@ -85,9 +85,9 @@ struct Side {
     sends.clear();
     check.begin_post(qp, &send, caller(), sends);
     check.posted(&qp, true, sends[0].wr_id, 1, 1, 0);
-    check.receive_begins(receives[0].wr_id);
+    check.sink_begins(receives[0].wr_id);
     memory[0] = 'x';
-    check.receive_filled(receives[0].wr_id, 1);
+    check.sink_filled(receives[0].wr_id, 1);
     std::array<ibv_wc, 2> done{};
     done[0].wr_id = receives[0].wr_id;
     done[1].wr_id = sends[0].wr_id;
