@@ -33,8 +33,9 @@ constexpr std::uint32_t kVendorId = 0x756977;    // "uiw": an OUI with the group
 constexpr std::uint32_t kVendorPart = 0x7569;    // "ui"
 
 // Of the IBV_DEVICE_MEM_MGT_EXTENSIONS, programs can use local invalidation and Send with Invalidate.
-constexpr std::uint32_t kDeviceCapFlags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
-                                          IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+constexpr std::uint32_t kDeviceCapFlags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+                                          IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                                          IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
                                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
 
 }  // namespace uiw::provider

@@ -16,11 +16,28 @@
 
 namespace uiw::provider {
 
+namespace {
+
+bool is_known(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+    case IBV_QPT_DRIVER: return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                ibv_qp* handle, Srq* srq) {
   const bool has_receive_queue = srq == nullptr;
   if (attributes.qp_type != IBV_QPT_RC && attributes.qp_type != IBV_QPT_UC) {
-    errno = EOPNOTSUPP;
+    errno = is_known(attributes.qp_type) ? EOPNOTSUPP : EINVAL;  // as the kernel
     return nullptr;
   }
   if (send_cq == nullptr || receive_cq == nullptr ||
