@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""What the guest is made of: Debian's kernel with its modules, siw, which Debian has in source only, and an initramfs.
+
+All of it comes from Debian packages, which are downloaded and unpacked in a folder, and stays there for later runs. None
+is installed."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODULES = ("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "crc32c_generic", "crc32_generic", "libcrc32c", "veth",
+           "rdma_rxe", "rdma_ucm", "ib_uverbs", "rdma_cm")
+
+
+def call(*command, **options):
+    done = subprocess.run([str(one) for one in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))} has failed:\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def dependency(package, start):
+    """The package of this name's start on which a package without contents depends."""
+    for line in call("apt-cache", "depends", package).splitlines():
+        name = line.split()[-1]
+        if line.strip().startswith("Depends:") and name.startswith(start):
+            return name
+    raise RuntimeError(f"apt-cache: {package} depends on no {start}*")
+
+
+class Files:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.root = self.folder / "root"  # the packages, unpacked
+        self.initramfs = self.folder / "initramfs"
+        self.version = dependency("linux-image-amd64", "linux-image-").removeprefix("linux-image-")
+        self.kernel = self.root / "boot" / f"vmlinuz-{self.version}"
+        self.siw = self.folder / "siw" / "siw.ko"
+        self.done = self.folder / f"unpacked-{self.version}"
+
+    def make(self):
+        """Everything that is not there yet; the initramfs each time."""
+        if not self.done.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            self.unpack()
+            self.build_siw()
+            self.done.touch()
+        self.make_initramfs()
+
+    def unpack(self):
+        short = self.version.split("-")[0].rsplit(".", 1)[0]  # 6.1 of 6.1.0-57-amd64
+        common = self.version.removesuffix("amd64") + "common"
+        packages = [f"linux-image-{self.version}", f"linux-headers-{self.version}", f"linux-headers-{common}",
+                    f"linux-kbuild-{short}", f"linux-source-{short}"]
+        archives = self.folder / "archives"
+        archives.mkdir()
+        call("apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", *packages, cwd=archives)
+        for archive in archives.iterdir():
+            call("dpkg-deb", "-x", archive, self.root)
+        shutil.rmtree(archives)
+        source = next(self.root.glob("usr/src/linux-source-*.tar.xz"))
+        call("tar", "-xf", source, "--strip-components=4", "--wildcards", "*/drivers/infiniband/sw/siw", cwd=self.folder)
+        source.unlink()
+        call("depmod", "-b", self.root, self.version)
+
+    def build_siw(self):
+        headers = self.root / "usr" / "src" / f"linux-headers-{self.version}"
+        makefile = headers / "Makefile"
+        makefile.write_text(makefile.read_text().replace("/usr/src/", f"{headers.parent}/"))
+        call("make", "-C", headers, f"M={self.siw.parent}", "CONFIG_RDMA_SIW=m", "CC=gcc", "modules")
+        call("strip", "--strip-debug", self.siw)
+
+    def make_initramfs(self):
+        shutil.rmtree(self.initramfs, ignore_errors=True)
+        for folder in ("bin", "modules", "dev", "host"):
+            (self.initramfs / folder).mkdir(parents=True)
+        shutil.copy(shutil.which("busybox"), self.initramfs / "bin")
+        shutil.copy(HERE / "init", self.initramfs)
+        os.chmod(self.initramfs / "init", 0o755)
+        order = []
+        for module in MODULES:
+            shown = call("modprobe", "-d", self.root, "-S", self.version, "--show-depends", module)
+            order += [line.split()[1] for line in shown.splitlines() if line.startswith("insmod")]
+        order = [*dict.fromkeys(order), str(self.siw)]
+        for path in order:
+            shutil.copy(path, self.initramfs / "modules")
+        (self.initramfs / "order").write_text("".join(f"{pathlib.Path(path).name}\n" for path in order))
+        names = "\n".join(str(path.relative_to(self.initramfs)) for path in sorted(self.initramfs.rglob("*")))
+        with open(self.folder / "initramfs.cpio", "wb") as archive:
+            subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], input=names.encode(), stdout=archive, check=True,
+                           cwd=self.initramfs)

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// What a provider does with what a program asks for, a line each. Runs on the kernel's rxe and siw and on uiw, and what
+// it prints there is compared (tests/kernel/differences.py).
+//
+// usage: uiw_observe SUBJECT ADDRESS
+#include "tests/kernel/observe/observe.h"
+
+#include <arpa/inet.h>
+
+#include <cstdlib>
+#include <map>
+
+namespace observe {
+
+namespace {
+
+template <typename Pointer>
+Pointer needed(const char* what, Pointer pointer) {
+  if (pointer != nullptr) return pointer;
+  std::fprintf(stderr, "uiw_observe: %s: %s\n", what, std::strerror(errno));
+  std::exit(2);
+}
+
+}  // namespace
+
+Device::Device(const char* text) {
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, text, &address.sin_addr);
+  channel_ = needed("rdma_create_event_channel", rdma_create_event_channel());
+  rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP);
+  needed("rdma_create_id", id_);
+  rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&address));
+  context = needed("rdma_bind_addr", id_->verbs);
+  pd = needed("ibv_alloc_pd", ibv_alloc_pd(context));
+  cq = needed("ibv_create_cq", ibv_create_cq(context, 128, nullptr, nullptr, 0));
+  ibv_query_device(context, &limits);
+  ibv_gid wanted{};
+  wanted.raw[10] = wanted.raw[11] = 0xFF;
+  std::memcpy(wanted.raw + 12, &address.sin_addr, 4);
+  for (std::uint8_t i = 0; i < 16; ++i) {
+    ibv_gid one{};
+    if (ibv_query_gid(context, 1, i, &one) != 0 || std::memcmp(&one, &wanted, sizeof one) != 0) continue;
+    gid_index = i;
+    break;
+  }
+  ibv_query_gid(context, 1, gid_index, &gid);
+}
+
+Device::~Device() {
+  ibv_destroy_cq(cq);
+  ibv_dealloc_pd(pd);
+  rdma_destroy_id(id_);
+  rdma_destroy_event_channel(channel_);
+}
+
+}  // namespace observe
+
+int main(int argc, char** argv) {
+  const std::map<std::string, void (*)(const observe::Device&)> subjects{{"objects", observe::observe_objects},
+                                                                         {"posts", observe::observe_posts},
+                                                                         {"steps", observe::observe_steps},
+                                                                         {"work", observe::observe_work}};
+  const auto subject = argc == 3 ? subjects.find(argv[1]) : subjects.end();
+  if (subject == subjects.end()) {
+    std::fprintf(stderr, "usage: uiw_observe SUBJECT ADDRESS\n");
+    return 2;
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const observe::Device device(argv[2]);
+  subject->second(device);
+  return 0;
+}

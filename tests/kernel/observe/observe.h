@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// What the subjects of uiw_observe have in common. Each prints lines "what was done = what came of it", which are the
+// same on every provider that does the same. A subject goes on whatever a call returns.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace observe {
+
+// "0", or the errno of a call that returns it, or -1.
+inline std::string result(int value) {
+  const int error = value < 0 ? errno : value;
+  if (error == 0) return std::to_string(value);
+  const char* const name = strerrorname_np(error);
+  return name != nullptr ? name : std::to_string(error);
+}
+// "made", or the errno of a call that returns null.
+inline std::string made(const void* object) { return object != nullptr ? "made" : result(-1); }
+
+inline void say(const std::string& done, const std::string& outcome) {
+  std::printf("%s = %s\n", done.c_str(), outcome.c_str());
+}
+
+inline const char* name_of(ibv_qp_state state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return state <= IBV_QPS_ERR ? kNames[state] : "?";
+}
+
+// The device at an address, with what most subjects need.
+struct Device {
+  explicit Device(const char* address);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  bool is_iwarp() const { return context->device->transport_type == IBV_TRANSPORT_IWARP; }
+
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_cq* cq = nullptr;
+  sockaddr_in address{};
+  ibv_gid gid{};
+  std::uint8_t gid_index = 0;
+  ibv_device_attr limits{};
+
+ private:
+  rdma_event_channel* channel_ = nullptr;
+  rdma_cm_id* id_ = nullptr;
+};
+
+inline ibv_qp_init_attr qp_attributes(const Device& device, ibv_qp_type type = IBV_QPT_RC) {
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = attributes.recv_cq = device.cq;
+  attributes.qp_type = type;
+  attributes.cap = {8, 8, 1, 1, 0};
+  return attributes;
+}
+
+// The subjects.
+void observe_steps(const Device& device);    // ibv_modify_qp
+void observe_objects(const Device& device);  // what is created and destroyed, with good and bad arguments
+void observe_posts(const Device& device);    // posts in each state, and bad requests
+void observe_work(const Device& device);     // each operation between two queue pairs, with each kind of error
+
+}  // namespace observe
