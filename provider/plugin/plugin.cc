@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The provider plugin that stock libibverbs loads. It maps the operations of libibverbs to the objects of libuiw. The
 // table at the end lists all operations.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -77,7 +80,8 @@ Context* open_context(ibv_device* device, int cmd_fd) {
     verbs_set_ops(context->verbs, faulty.operations);
   }
   context->base.async_fd = context->rnic->async_fd();
-  context->base.num_comp_vectors = 1;
+  // As of adapters, one for each processor; nothing depends on which of them a completion queue has.
+  context->base.num_comp_vectors = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_CONF)));
   return context;
 }
 

@@ -79,6 +79,11 @@ Cq* make_cq(ibv_context* context, int entries, ibv_comp_channel* channel, const 
   });
 }
 
+// A vector below 0 is a large one here.
+bool has_vector(const ibv_context& context, std::uint32_t vector) {
+  return vector < static_cast<std::uint32_t>(context.num_comp_vectors);
+}
+
 }  // namespace
 
 int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attributes) {
@@ -97,7 +102,7 @@ int next_poll(ibv_cq_ex* handle) {
 }
 
 ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel, int vector) {
-  if (vector != 0) {
+  if (!has_vector(*context, static_cast<std::uint32_t>(vector))) {
     errno = EINVAL;
     return nullptr;
   }
@@ -123,7 +128,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
       return nullptr;
     }
   }
-  if (attributes->comp_vector != 0 || attributes->cqe > static_cast<std::uint32_t>(rnic::kMaxCqe)) {
+  if (!has_vector(*context, attributes->comp_vector) || attributes->cqe > static_cast<std::uint32_t>(rnic::kMaxCqe)) {
     errno = EINVAL;
     return nullptr;
   }
