@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // `--check=all`: what works here and not on every adapter. adapters.h says on which.
-#include <new>
 #include <utility>
 
 #include "provider/check/adapters.h"
@@ -96,20 +95,6 @@ void Checker::asks_for_step(const ibv_qp_attr& attributes, int mask) {
 }
 
 bool Checker::atomics_miss_processors() { return !is_iwarp(); }
-
-void Checker::compares_reads(const ibv_qp& qp, std::uint32_t own, std::uint32_t peers) noexcept {
-  if (off_ || !warns() || own <= peers) return;
-  try {
-    const LockGuard lock(mutex_);
-    report(FaultKind::not_portable, {place_of(&qp), "created"}, {}, [&] {
-      return text(
-          "max_rd_atomic is %u, and the peer's max_dest_rd_atomic is %u; adapters end the connection if more "
-          "Reads come at once than the peer has said",
-          own, peers);
-    });
-  } catch (const std::bad_alloc&) {
-  }
-}
 
 // Of a request that is about to be posted.
 void Checker::look_at_portability(const Work& work, const ibv_qp& qp, const ibv_send_wr& request) {

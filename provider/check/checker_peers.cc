@@ -72,8 +72,7 @@ void quietly(Function function) noexcept {
 
 }  // namespace
 
-// ---- Receives and other sinks
-// --------------------------------------------------------------------------------------------------
+// ---- Receives and other sinks ----
 
 void Checker::stop_watching(Queue& queue) {
   if (queue.waits_since) --watched_, queue.waits_since.reset();
@@ -215,7 +214,20 @@ void Checker::look_at_target(const ibv_qp& qp, const std::vector<Placed>& parts)
   });
 }
 
-// ---- Words of atomic operations ----
+// ---- Reads and atomic operations ----
+
+void Checker::compares_reads(const ibv_qp& qp, std::uint32_t own, std::uint32_t peers) noexcept {
+  if (off_ || !warns() || own <= peers) return;
+  quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
+    const LockGuard lock(mutex_);
+    report(FaultKind::not_portable, {place_of(&qp), "created"}, {}, [&] {
+      return text(
+          "max_rd_atomic is %u, and the peer's max_dest_rd_atomic is %u; adapters end the connection if more "
+          "Reads come at once than the peer has said",
+          own, peers);
+    });
+  });
+}
 
 void Checker::forget_words(std::uintptr_t address, std::uint64_t length) {
   constexpr std::uintptr_t kBefore = rdmap::kAtomicSize - 1;

@@ -95,26 +95,24 @@ void refused(const Device& device) {
   say("posts: a Send after that", sent(qp, send));
 }
 
-void batches(const Device& device) {
+template <typename Request>
+void third_is_bad(const std::string& what, ibv_qp* qp, int (*post)(ibv_qp*, Request*, Request**)) {
+  std::array<ibv_sge, 64> pieces{};
+  std::array<Request, 4> requests{};
+  for (std::size_t i = 0; i < 3; ++i) requests[i].next = &requests[i + 1];
+  requests[2].num_sge = static_cast<int>(pieces.size());
+  requests[2].sg_list = pieces.data();
+  Request* bad = nullptr;
+  errno = 0;
+  say("posts: a list of " + what + " whose third is bad", result(post(qp, requests.data(), &bad)));
+  say("posts: of " + what + ", that which is said to be bad", bad == &requests[2] ? "the third" : "another");
+}
+
+void lists(const Device& device) {
   Pair pair(device);
   if (!pair.connected()) return;
-  std::array<ibv_sge, 64> pieces{};
-  std::array<ibv_recv_wr, 4> receives{};
-  ibv_recv_wr* bad_receive = nullptr;
-  for (std::size_t i = 0; i < 4; ++i) receives[i].next = i < 3 ? &receives[i + 1] : nullptr;
-  receives[2].num_sge = 64;
-  receives[2].sg_list = pieces.data();
-  say("posts: a list of receives whose third is bad",
-      (errno = 0, result(ibv_post_recv(pair.near->qp, receives.data(), &bad_receive))));
-  say("posts: which is said to be bad", bad_receive == &receives[2] ? "the third" : "another");
-  std::array<ibv_send_wr, 4> sends{};
-  ibv_send_wr* bad = nullptr;
-  for (std::size_t i = 0; i < 4; ++i) sends[i].next = i < 3 ? &sends[i + 1] : nullptr;
-  sends[2].num_sge = 64;
-  sends[2].sg_list = pieces.data();
-  say("posts: a list of Sends whose third is bad",
-      (errno = 0, result(ibv_post_send(pair.near->qp, sends.data(), &bad))));
-  say("posts: which of them is said to be bad", bad == &sends[2] ? "the third" : "another");
+  third_is_bad<ibv_recv_wr>("receives", pair.near->qp, ibv_post_recv);
+  third_is_bad<ibv_send_wr>("Sends", pair.near->qp, ibv_post_send);
 }
 
 void unsignaled(const Device& device) {
@@ -142,7 +140,7 @@ void unsignaled(const Device& device) {
 void observe_posts(const Device& device) {
   unconnected(device);
   refused(device);
-  batches(device);
+  lists(device);
   unsignaled(device);
 }
 
