@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "base/text_file.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/mapper/port_mapper_service.h"
@@ -109,40 +110,60 @@ std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
 class Held final : public CmLoop::Handler {
  public:
   Held() = default;
-  ~Held() override {
-    if (fd_ < 0) return;
-    CmLoop::instance().unwatch(fd_);
-    close_descriptor(fd_);
-  }
+  ~Held() override { release(); }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
   static int take(const Name& name, std::shared_ptr<Held>& held) {
     auto made = std::make_shared<Held>();
-    const int fd = made->fd_ = DescriptorChange().take(open_socket(), kPurpose);
+    const int fd = DescriptorChange().take(open_socket(), kPurpose);
     if (fd < 0) return errno;
+    {
+      const LockGuard lock(made->mutex_);
+      made->fd_ = fd;
+    }
     if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
     if (const int error = CmLoop::instance().watch(fd, EPOLLIN, made); error != 0) return error;
     held = std::move(made);
     return 0;
   }
+  // Another socket can take the name at once, even if the thread "uiw-cm" is in ready() and keeps the object alive.
+  void release() {
+    const int fd = [&] {
+      const LockGuard lock(mutex_);
+      return std::exchange(fd_, -1);
+    }();
+    if (fd < 0) return;
+    CmLoop::instance().unwatch(fd);
+    close_descriptor(fd);
+  }
   void ready(std::uint32_t) override {
-    for (;;) {
+    const LockGuard lock(mutex_);
+    while (fd_ >= 0) {
       const int fd = DescriptorChange().guard(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd < 0) return;
       close_descriptor(fd);
     }
   }
   void abandon() override {
+    const LockGuard lock(mutex_);
     if (fd_ >= 0) close_descriptor(std::exchange(fd_, -1));
   }
 
  private:
-  int fd_ = -1;
+  Mutex mutex_;
+  int fd_ UIW_GUARDED_BY(mutex_) = -1;
 };
 
 class RdmaPortImpl final : public RdmaPort {
  public:
+  RdmaPortImpl() = default;
+  ~RdmaPortImpl() override {
+    for (const std::shared_ptr<Held>& held : names_) held->release();
+  }
+  RdmaPortImpl(const RdmaPortImpl&) = delete;
+  RdmaPortImpl& operator=(const RdmaPortImpl&) = delete;
+
   int announce() { return join_port_mapper(member_); }
   int take(const Name& name) {
     std::shared_ptr<Held> held;

@@ -106,6 +106,17 @@ TEST_CASE_METHOD(FreeNumber, "rdma_port: a substitute is found, until its holder
   CHECK(listening_port(loopback(number)) == htons(number));
 }
 
+TEST_CASE_METHOD(FreeNumber, "rdma_port: a number is free at once when its holder has gone, even right after a call",
+                 "[rdma_port]") {
+  for (int round = 0; round < 500; ++round) {
+    std::shared_ptr<RdmaPort> port;
+    REQUIRE(take_rdma_port(loopback(number), false, 1, port) == 0);
+    REQUIRE(listening_port(loopback(number)) == htons(substitute_port(number, 1)));
+    port.reset();
+    REQUIRE(listening_port(loopback(number)) == htons(number));
+  }
+}
+
 TEST_CASE_METHOD(FreeNumber, "rdma_port: the spaces of TCP and UDP do not touch each other", "[rdma_port]") {
   std::shared_ptr<RdmaPort> stream, service, second;
   REQUIRE(take_rdma_port(loopback(number), false, 1, stream) == 0);
