@@ -133,15 +133,12 @@ class Transmitter {
   // Entries from this one on are not sent. By default all entries are sent.
   static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};
   void hold_from(std::uint64_t sequence) {
+    hold_from_ = delays() ? std::min(sequence, hold_from_) : sequence;
     drain_from_ = sequence;
-    hold_from_ = std::min(drain_from_, delay_from_);
   }
   // As hold_from(), besides it.
-  void delay_from(std::uint64_t sequence) {
-    delay_from_ = sequence;
-    hold_from_ = std::min(drain_from_, delay_from_);
-  }
-  bool delays() const { return delay_from_ != kNoHold; }
+  void delay_from(std::uint64_t sequence) { hold_from_ = std::min(sequence, drain_from_); }
+  bool delays() const { return hold_from_ < drain_from_; }
 
   // The socket has accepted nothing because some memory of the batch is not accessible. To find out which memory, the
   // next fill() builds a batch of one FPDU; if this batch was of one FPDU already, the message of this FPDU fails in
@@ -304,20 +301,20 @@ class Transmitter {
   ReadQueue read_queue_;
   PlacementTracker tracker_;
   ReportQueue reports_;
-  std::uint64_t accepted_ = 0;     // octets that the byte stream has accepted
-  bool reports_progress_ = false;  // progress reports are sent before messages, see enable_reports()
-  bool hold_ = false;              // nothing is sent before the peer's first FPDU
-  bool ended_ = false;             // no more work is sent
-  std::uint64_t drain_from_ = kNoHold, delay_from_ = kNoHold;
-  std::uint64_t hold_from_ = kNoHold;  // the lesser of these: entries from this one on are not sent
+  std::uint64_t accepted_ = 0;          // octets that the byte stream has accepted
+  bool reports_progress_ = false;       // progress reports are sent before messages, see enable_reports()
+  bool hold_ = false;                   // nothing is sent before the peer's first FPDU
+  bool ended_ = false;                  // no more work is sent
+  std::uint32_t segment_payload_ = 1;   // the payload that an untagged segment has room for
+  std::uint64_t drain_from_ = kNoHold;  // what hold_from() was called with
+  std::uint64_t hold_from_ = kNoHold;   // less while delay_from() delays: entries from this one on are not sent
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;  // inbound requests below this number are answered before the Terminate
   std::optional<Failure> failure_;
 
   mpa::Framer framer_;
   std::size_t mulpdu_ = 0;
-  std::uint32_t segment_payload_ = 1;  // the payload that an untagged segment has room for
-  std::size_t batch_limit_ = 0;        // octets, see mpa::Batch::limit()
+  std::size_t batch_limit_ = 0;  // octets, see mpa::Batch::limit()
 
   bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
   Source gone_ = Source::none;  // if the next FPDU is of this source, its memory is not accessible
