@@ -13,17 +13,14 @@ import collections
 import fnmatch
 import pathlib
 import re
-import subprocess
 
-SUBJECTS = ("objects", "posts", "steps", "work")
-VIEWS = {"rxe": ("roce", "10.71.0"), "siw": ("iwarp", "10.72.0")}
+from places import Kernel, Uiw
+
+SUBJECTS = ("objects", "posts", "steps")  # of one process
+PROGRAM = "tests/kernel/uiw_observe"
 TABLES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 
 Row = collections.namedtuple("Row", "observation kernel uiw why")
-
-
-def observed(output):
-    return dict(line.rsplit(" = ", 1) for line in output.splitlines())
 
 
 def rows(provider):
@@ -43,46 +40,78 @@ def fits(text, pattern):
     return fnmatch.fnmatchcase(text, re.sub(r"([\[?])", r"[\1]", pattern))
 
 
-def of_kernel(guest, build, provider, subject):
-    done = guest.run(f"{build}/tests/kernel/uiw_observe {subject} {VIEWS[provider][1]}.2")
-    if done.status != 0:
-        raise RuntimeError(f"{provider}, {subject}: exit status {done.status}\n{done.output[-500:]}{done.errors}")
-    return observed(done.output)
+def finish(place, begun, subject):
+    status, output = place.finish(begun)
+    if status != 0:
+        raise RuntimeError(f"{place.name}, {subject}: exit status {status}\n{output[-1000:]}")
+    return dict(line.rsplit(" = ", 1) for line in output.splitlines())
 
 
-def of_uiw(guest, build, provider, subject):
-    view, network = VIEWS[provider]
-    done = guest.on_host([f"{build}/tools/uiw", "run", "--transport", view, "--",
-                          f"{build}/tests/kernel/uiw_observe", subject, f"{network}.1"],
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    output, errors = done.communicate(timeout=120)
-    if done.returncode != 0:
-        raise RuntimeError(f"uiw as {view}, {subject}: exit status {done.returncode}\n{output[-500:]}{errors}")
-    return observed(output)
+def observe_alone(place, program):
+    lines = {}
+    for subject in SUBJECTS:
+        lines.update(finish(place, place.begin(program, subject, place.address), subject))
+    return lines
+
+
+def observe_two(caller, called, program):
+    """What the process that calls has seen, and that which is called."""
+    begun = called.begin(program, "called", called.address)
+    called.await_said(begun, "listens")
+    calls = finish(caller, caller.begin(program, "calls", caller.address, called.address), "calls")
+    return calls, finish(called, begun, "called")
+
+
+class Table:
+    """The rows of docs/differences.md for a provider, and which of them have been needed."""
+
+    def __init__(self, name, say):
+        self.name, self.say = name, say
+        self.rows, self.used = rows(name), set()
+        self.good = True
+        self.count = 0
+
+    def compare(self, theirs, ours):
+        self.count += len(ours)
+        for observation in dict.fromkeys([*theirs, *ours]):
+            there, here = (lines.get(observation, "-") for lines in (theirs, ours))
+            if there == here:
+                continue
+            row = next((row for row in self.rows if fits(observation, row.observation) and fits(there, row.kernel)
+                        and fits(here, row.uiw)), None)
+            if row is None:
+                self.say(f"{observation}: {self.name} {there}, uiw {here}")
+                self.good = False
+            else:
+                self.used.add(row)
+
+    def judge(self):
+        """Whether all differences are known, and how many observations were compared."""
+        for row in self.rows:
+            if row not in self.used and not row.why.startswith("sometimes"):
+                self.say(f"{TABLES.name} says of {self.name}, and it is not so: {row.observation}: {row.kernel}, {row.uiw}")
+                self.good = False
+        return self.good, self.count
 
 
 def compare(guest, build, provider, say):
-    """Whether all differences are known, and how many observations were compared."""
-    table = rows(provider)
-    used = set()
-    good = True
-    count = 0
-    for subject in SUBJECTS:
-        kernel, own = (of(guest, build, provider, subject) for of in (of_kernel, of_uiw))
-        count += len(own)
-        for observation in dict.fromkeys([*kernel, *own]):
-            theirs, ours = (lines.get(observation, "-") for lines in (kernel, own))
-            if theirs == ours:
-                continue
-            row = next((row for row in table if fits(observation, row.observation) and fits(theirs, row.kernel)
-                        and fits(ours, row.uiw)), None)
-            if row is None:
-                say(f"{observation}: {provider} {theirs}, uiw {ours}")
-                good = False
-            else:
-                used.add(row)
-    for row in table:
-        if row not in used and not row.why.startswith("sometimes"):
-            say(f"{TABLES.name} says of {provider}, and it is not so: {row.observation}: {row.kernel}, {row.uiw}")
-            good = False
-    return good, count
+    kernel, uiw = Kernel(guest, provider), Uiw(guest, provider, build)
+    program = build / PROGRAM
+    table = Table(provider, say)
+    table.compare(observe_alone(kernel, program), observe_alone(uiw, program))
+    for theirs, ours in zip(observe_two(kernel, kernel, program), observe_two(uiw, uiw, program)):
+        table.compare(theirs, ours)
+    return table.judge()
+
+
+def compare_on_wire(guest, build, provider, say):
+    """Each end of a connection between the kernel's provider and uiw sees what it sees with a peer of its own kind."""
+    kernel, uiw = Kernel(guest, provider), Uiw(guest, provider, build)
+    program = build / PROGRAM
+    table = Table(f"{provider} and uiw", say)
+    alone = {place: observe_two(place, place, program) for place in (kernel, uiw)}
+    for caller, called in ((uiw, kernel), (kernel, uiw)):
+        calls, answers = observe_two(caller, called, program)
+        table.compare(alone[caller][0], {f"{done}": outcome for done, outcome in calls.items()})
+        table.compare(alone[called][1], answers)
+    return table.judge()

@@ -17,7 +17,7 @@ import threading
 HERE = pathlib.Path(__file__).resolve().parent
 BOOT_TIME = 240  # seconds; it takes 17 on an idle machine
 
-# Makes the devices, says so, and becomes QEMU, so that the namespace lives as long as that.
+# Makes the devices and becomes QEMU, so that the namespace lives as long as that.
 START = """
 ip link set lo up
 for n in 0 1; do
@@ -70,7 +70,7 @@ class Guest:
             if self.lines.readline().strip() != "ready":
                 raise RuntimeError("it ended before it was ready")
         except Exception as error:
-            said = "".join((self.shared / name).read_text() for name in ("qemu", "console"))
+            said = "".join(path.read_text() for name in ("qemu", "console") if (path := self.shared / name).exists())
             self.end()
             raise RuntimeError(f"the guest has not booted: {error}\n{said[-3000:]}") from error
         ours.settimeout(None)
@@ -108,6 +108,11 @@ class Guest:
                 raise RuntimeError("the guest has ended:\n" + (self.shared / "console").read_text()[-3000:])
             status = self.statuses.pop(number)
         return Result(status, *((self.shared / f"{number}.{end}").read_text(errors="replace") for end in ("out", "err")))
+
+    def said(self, number):
+        """What a command has printed until now."""
+        path = self.shared / f"{number}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def run(self, command, seconds=120):
         return self.finish(self.begin(f"timeout {seconds} {command}"), seconds + 60)

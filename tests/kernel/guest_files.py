@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent
-MODULES = ("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "crc32c_generic", "crc32_generic", "libcrc32c", "veth",
+MODULES = ("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "crc32c_generic", "crc32_generic", "libcrc32c", "veth", "sch_netem",
            "rdma_rxe", "rdma_ucm", "ib_uverbs", "rdma_cm")
 
 

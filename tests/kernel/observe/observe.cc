@@ -2,7 +2,8 @@
 // What a provider does with what a program asks for, a line each. Runs on the kernel's rxe and siw and on uiw, and what
 // it prints there is compared (tests/kernel/differences.py).
 //
-// usage: uiw_observe SUBJECT ADDRESS
+// usage: uiw_observe SUBJECT ADDRESS [PEER]
+//   PEER: of the subject "calls", the address of the process whose subject is "called"
 #include "tests/kernel/observe/observe.h"
 
 #include <arpa/inet.h>
@@ -23,9 +24,15 @@ Pointer needed(const char* what, Pointer pointer) {
 
 }  // namespace
 
-Device::Device(const char* text) {
+sockaddr_in address_of(const char* text, std::uint16_t port) {
+  sockaddr_in address{};
   address.sin_family = AF_INET;
+  address.sin_port = htons(port);
   inet_pton(AF_INET, text, &address.sin_addr);
+  return address;
+}
+
+Device::Device(const char* text) : address(address_of(text)) {
   channel_ = needed("rdma_create_event_channel", rdma_create_event_channel());
   rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP);
   needed("rdma_create_id", id_);
@@ -59,14 +66,19 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)(const observe::Device&)> subjects{{"objects", observe::observe_objects},
                                                                          {"posts", observe::observe_posts},
                                                                          {"steps", observe::observe_steps},
-                                                                         {"work", observe::observe_work}};
+                                                                         {"called", observe::observe_called}};
   const auto subject = argc == 3 ? subjects.find(argv[1]) : subjects.end();
-  if (subject == subjects.end()) {
-    std::fprintf(stderr, "usage: uiw_observe SUBJECT ADDRESS\n");
+  const bool calls = argc == 4 && std::strcmp(argv[1], "calls") == 0;
+  if (subject == subjects.end() && !calls) {
+    std::fprintf(stderr, "usage: uiw_observe SUBJECT ADDRESS [PEER]\n");
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const observe::Device device(argv[2]);
-  subject->second(device);
+  if (calls) {
+    observe::observe_calls(device, observe::address_of(argv[3], observe::kPort));
+  } else {
+    subject->second(device);
+  }
   return 0;
 }

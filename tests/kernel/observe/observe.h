@@ -33,6 +33,9 @@ inline const char* name_of(ibv_qp_state state) {
   return state <= IBV_QPS_ERR ? kNames[state] : "?";
 }
 
+constexpr std::uint16_t kPort = 7471;  // of the process whose subject is "called"
+sockaddr_in address_of(const char* text, std::uint16_t port = 0);
+
 // The device at an address, with what most subjects need.
 struct Device {
   explicit Device(const char* address);
@@ -66,6 +69,8 @@ inline ibv_qp_init_attr qp_attributes(const Device& device, ibv_qp_type type = I
 void observe_steps(const Device& device);    // ibv_modify_qp
 void observe_objects(const Device& device);  // what is created and destroyed, with good and bad arguments
 void observe_posts(const Device& device);    // posts in each state, and bad requests
-void observe_work(const Device& device);     // each operation between two queue pairs, with each kind of error
+// Each operation between the queue pairs of two processes, with each kind of error.
+void observe_calls(const Device& device, const sockaddr_in& peer);
+void observe_called(const Device& device);
 
 }  // namespace observe

@@ -26,7 +26,7 @@ void Pair::make_qp(rdma_cm_id* id, ibv_cq* cq) {
   rdma_create_qp(id, pd, &attributes);
 }
 
-Pair::Pair(const Device& device, const Wishes& wishes) : device_(device) {
+Pair::Pair(const Device& device) : device_(device) {
   channel_ = rdma_create_event_channel();
   rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP);
   sockaddr_in address = device.address;
@@ -47,15 +47,15 @@ Pair::Pair(const Device& device, const Wishes& wishes) : device_(device) {
   far_cq = ibv_create_cq(near->verbs, 32, nullptr, nullptr, 0);
   make_qp(near, near_cq);
   rdma_conn_param parameters{};
-  parameters.responder_resources = parameters.initiator_depth = wishes.reads;
-  parameters.retry_count = 7;
-  parameters.rnr_retry_count = wishes.rnr_retries;
+  parameters.responder_resources = parameters.initiator_depth = 1;
+  parameters.retry_count = parameters.rnr_retry_count = 7;
   if (rdma_connect(near, &parameters) != 0 || !arrived(RDMA_CM_EVENT_CONNECT_REQUEST)) return;
   make_qp(far, far_cq);
   if (rdma_accept(far, &parameters) != 0 || !arrived(RDMA_CM_EVENT_ESTABLISHED) || !arrived(RDMA_CM_EVENT_ESTABLISHED))
     return;
-  own_mr = ibv_reg_mr(pd, own.data(), own.size(), wishes.access);
-  peers_mr = ibv_reg_mr(pd, peers.data(), peers.size(), wishes.access);
+  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  own_mr = ibv_reg_mr(pd, own.data(), own.size(), kAccess);
+  peers_mr = ibv_reg_mr(pd, peers.data(), peers.size(), kAccess);
   connected_ = own_mr != nullptr && peers_mr != nullptr;
 }
 

@@ -12,16 +12,9 @@
 
 namespace observe {
 
-// What a queue pair may be given to differ from the default.
-struct Wishes {
-  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  std::uint8_t reads = 1;        // at once
-  std::uint8_t rnr_retries = 7;  // without end
-};
-
 class Pair {
  public:
-  Pair(const Device& device, const Wishes& wishes = {});
+  explicit Pair(const Device& device);
   ~Pair();
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Each operation between two connected queue pairs, with each kind of error at either end: the completions of both
-// ends.
+// Each operation between the queue pairs of two processes, with each kind of error at either end: one process calls,
+// a connection for each case, and the other one is called. Each shows the completions of its own end.
 #include <functional>
+#include <vector>
 
-#include "tests/kernel/observe/pair.h"
+#include "tests/kernel/observe/ends.h"
 
 namespace observe {
 namespace {
@@ -15,15 +16,15 @@ struct Operation {
   const char* name;
   bool remote;    // uses memory of the peer
   bool receives;  // takes a receive
+  std::uint32_t length = 64;
 };
 constexpr Operation kOperations[] = {{IBV_WR_SEND, "Send", false, true},
                                      {IBV_WR_SEND_WITH_IMM, "Send with immediate", false, true},
                                      {IBV_WR_RDMA_WRITE, "Write", true, false},
                                      {IBV_WR_RDMA_WRITE_WITH_IMM, "Write with immediate", true, true},
                                      {IBV_WR_RDMA_READ, "Read", true, false},
-                                     {IBV_WR_ATOMIC_FETCH_AND_ADD, "fetch-and-add", true, false},
-                                     {IBV_WR_ATOMIC_CMP_AND_SWP, "compare-and-swap", true, false}};
-constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+                                     {IBV_WR_ATOMIC_FETCH_AND_ADD, "fetch-and-add", true, false, 8},
+                                     {IBV_WR_ATOMIC_CMP_AND_SWP, "compare-and-swap", true, false, 8}};
 
 bool is_atomic(const Operation& operation) {
   return operation.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || operation.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
@@ -36,18 +37,60 @@ struct Receive : ibv_recv_wr {
   ibv_sge piece{};
 };
 
-// Posts the operation with a change of it and shows what comes of it at both ends.
-void attempt(const Device& device, const Operation& operation, const std::string& what,
-             const std::function<void(Request&, Receive&, Pair&)>& change, bool receive = true) {
-  Wishes wishes;
-  if (is_atomic(operation)) wishes.access |= IBV_ACCESS_REMOTE_ATOMIC;
-  Pair pair(device, wishes);
-  const std::string done = std::string("work: ") + operation.name + what;
-  if (!pair.connected()) return say(done, "no connection");
+// What the caller is told of the memory of the called end.
+struct Exposed {
+  std::uint64_t address;
+  std::uint32_t key;
+};
+
+// One connection, and the piece of work that is tried on it.
+struct Case {
+  std::string name;
+  const Operation* operation;
+  std::function<void(Request&, End&)> by_caller = [](Request&, End&) {};
+  std::function<void(Receive&, Exposed&, End&)> by_called = [](Receive&, Exposed&, End&) {};
+  bool called_sends = false;  // the called end sends, as soon as it is connected, and the caller receives
+};
+
+Receive receive_of(End& end, const Operation& operation) {
+  Receive receive{};
+  receive.piece = {end.address(1024), operation.length, end.region->lkey};
+  receive.wr_id = 8;
+  receive.sg_list = &receive.piece;
+  receive.num_sge = 1;
+  return receive;
+}
+
+void post(End& end, Receive& receive) {
+  ibv_recv_wr* bad = nullptr;
+  ibv_post_recv(end.id->qp, &receive, &bad);
+}
+
+// The next completion of the work that was sent, in words.
+std::string sent_by(End& end, const Operation& operation) {
+  const auto sent = end.next();
+  std::string outcome = text_of(sent);
+  if (sent && sent->status == IBV_WC_SUCCESS) {
+    outcome += ", opcode " + std::to_string(sent->opcode);
+    if (operation.opcode == IBV_WR_RDMA_READ || is_atomic(operation))
+      outcome += ", length " + std::to_string(sent->byte_len);
+  }
+  return outcome;
+}
+
+std::string received_by(End& end) {
+  const auto got = end.next();
+  std::string outcome = text_of(got);
+  if (got && got->status == IBV_WC_SUCCESS) {
+    outcome += ", opcode " + std::to_string(got->opcode) + ", length " + std::to_string(got->byte_len);
+    outcome += (got->wc_flags & IBV_WC_WITH_IMM) != 0 ? ", immediate" : "";
+  }
+  return outcome;
+}
+
+Request request_of(End& end, const Operation& operation, const Exposed& target) {
   Request request{};
-  Receive taken{};
-  request.piece = {reinterpret_cast<std::uintptr_t>(pair.own.data()), is_atomic(operation) ? 8U : 64U,
-                   pair.own_mr->lkey};
+  request.piece = {end.address(0), operation.length, end.region->lkey};
   request.wr_id = 7;
   request.sg_list = &request.piece;
   request.num_sge = 1;
@@ -55,105 +98,150 @@ void attempt(const Device& device, const Operation& operation, const std::string
   request.send_flags = IBV_SEND_SIGNALED;
   request.imm_data = 0x01020304;
   if (is_atomic(operation)) {
-    request.wr.atomic = {reinterpret_cast<std::uintptr_t>(pair.peers.data()), 1, 1, pair.peers_mr->rkey};
+    request.wr.atomic = {target.address, 1, 1, target.key};
   } else if (operation.remote) {
-    request.wr.rdma = {reinterpret_cast<std::uintptr_t>(pair.peers.data()), pair.peers_mr->rkey};
+    request.wr.rdma = {target.address, target.key};
   }
-  taken.piece = {reinterpret_cast<std::uintptr_t>(pair.peers.data() + 1024), 64, pair.peers_mr->lkey};
-  taken.wr_id = 8;
-  taken.sg_list = &taken.piece;
-  taken.num_sge = 1;
-  change(request, taken, pair);
-  ibv_recv_wr* bad_receive = nullptr;
-  if (receive && operation.receives) ibv_post_recv(pair.far->qp, &taken, &bad_receive);
+  return request;
+}
+
+int post(End& end, Request& request) {
   ibv_send_wr* bad = nullptr;
   errno = 0;  // the library of siw returns -1 without an errno
-  const int error = ibv_post_send(pair.near->qp, &request, &bad);
-  if (error != 0) return say(done, "refused with " + result(error));
-  const auto sent = Pair::next(pair.near_cq);
-  std::string outcome = text_of(sent);
-  if (sent && sent->status == IBV_WC_SUCCESS) {
-    outcome += ", opcode " + std::to_string(sent->opcode);
-    if (operation.opcode == IBV_WR_RDMA_READ || is_atomic(operation))
-      outcome += ", length " + std::to_string(sent->byte_len);
-  }
-  if (operation.receives) {
-    const auto got = Pair::next(pair.far_cq);
-    outcome += "; receive: " + text_of(got);
-    if (got && got->status == IBV_WC_SUCCESS) {
-      outcome += ", opcode " + std::to_string(got->opcode) + ", length " + std::to_string(got->byte_len);
-      outcome += (got->wc_flags & IBV_WC_WITH_IMM) != 0 ? ", immediate" : "";
-    }
-  }
-  say(done, outcome);
+  return ibv_post_send(end.id->qp, &request, &bad);
+}
+
+// The caller and then the called end send a message before the work that is tried: the kernel's iw_cm ends with an oops
+// if the caller ends the connection before the called end has been told that it is there. Neither is signaled, so that
+// each end has one completion of it.
+constexpr Operation kGreeting{IBV_WR_SEND, "greeting", false, true};
+bool send_greeting(End& end) {
+  Request request = request_of(end, kGreeting, {});
+  request.send_flags = 0;
+  return post(end, request) == 0;
+}
+bool receive_greeting(End& end) {
+  const auto wc = end.next();
+  return wc && wc->status == IBV_WC_SUCCESS;
+}
+
+void call(const Device& device, const sockaddr_in& peer, std::uint32_t number, const Case& tried) {
+  const std::string done = "work: " + tried.name;
+  End end(device);
+  if (!end.resolve(peer)) return say(done, "no address");
+  Receive receive = receive_of(end, kGreeting);
+  post(end, receive);
+  const auto told = end.connect(number);
+  if (!told) return say(done, "no connection");
+  if (tried.called_sends) return say(done, "receive: " + received_by(end));
+  if (!send_greeting(end) || !receive_greeting(end)) return say(done, "no greeting");
+  Exposed target{};
+  std::memcpy(&target, told->data(), sizeof target);
+  Request request = request_of(end, *tried.operation, target);
+  tried.by_caller(request, end);
+  const int error = post(end, request);
+  say(done, error != 0 ? "refused with " + result(error) : sent_by(end, *tried.operation));
+  if (error != 0) return;
   ibv_qp_attr now{};
   ibv_qp_init_attr init{};
-  const int asked = ibv_query_qp(pair.near->qp, &now, IBV_QP_STATE, &init);
+  const int asked = ibv_query_qp(end.id->qp, &now, IBV_QP_STATE, &init);
   say(done + "; the state after it", asked == 0 ? name_of(now.qp_state) : result(asked));
+}
+
+void answer(End& end, const Case& tried) {
+  const std::string done = "work: " + tried.name + "; at the peer";
+  Exposed exposed{end.address(0), end.region->rkey};
+  Receive receive = receive_of(end, *tried.operation);
+  tried.by_called(receive, exposed, end);
+  const bool receives = tried.operation->receives && !tried.called_sends;
+  Receive greeting = receive_of(end, kGreeting);
+  if (!tried.called_sends) post(end, greeting);
+  if (receives) post(end, receive);
+  if (!end.accept(&exposed, sizeof exposed)) return say(done, "no connection");
+  if (!tried.called_sends && (!receive_greeting(end) || !send_greeting(end))) return say(done, "no greeting");
+  if (tried.called_sends) {
+    Request request = request_of(end, *tried.operation, {});
+    const int error = post(end, request);
+    say(done, error != 0 ? "refused with " + result(error) : sent_by(end, *tried.operation));
+  } else if (receives) {
+    say(done, "receive: " + received_by(end));
+  }
+  say(done + ", the end", end.await_end() ? "disconnected" : "none");
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Operation& one : kOperations) {
+    const auto by_caller = [&](const std::string& what, std::function<void(Request&, End&)> change) {
+      all.push_back({one.name + what, &one});
+      all.back().by_caller = std::move(change);
+    };
+    const auto by_called = [&](const std::string& what, std::function<void(Receive&, Exposed&, End&)> change) {
+      all.push_back({one.name + what, &one});
+      all.back().by_called = std::move(change);
+    };
+    all.push_back({one.name, &one});
+    by_caller(" with an lkey that is none", [](Request& it, End&) { it.piece.lkey = 0x7777'7777; });
+    by_caller(" from beyond its region", [](Request& it, End& end) { it.piece.addr = end.address(kMemory - 4); });
+    if (!is_atomic(one)) {
+      by_caller(" of no octets", [](Request& it, End&) { it.num_sge = 0; });
+      by_caller(" of an SGE of length 0", [](Request& it, End&) { it.piece.length = 0; });
+    } else {
+      by_caller(" of 4 octets", [](Request& it, End&) { it.piece.length = 4; });
+      by_caller(" of no octets", [](Request& it, End&) { it.num_sge = 0; });
+      by_caller(" of 16 octets", [](Request& it, End&) { it.piece.length = 16; });
+      by_caller(" on a word that is not aligned", [](Request& it, End&) { it.wr.atomic.remote_addr += 4; });
+    }
+    if (one.remote) {
+      by_called(" with an rkey that is none", [](Receive&, Exposed& it, End&) { it.key = 0x7777'7777; });
+      by_called(" beyond the region", [](Receive&, Exposed& it, End&) { it.address += kMemory; });
+      by_called(" before the region", [](Receive&, Exposed& it, End&) { it.address -= 8; });
+      by_called(" to a region without rights",
+                [](Receive&, Exposed& it, End& end) { it.key = end.another_region(IBV_ACCESS_LOCAL_WRITE)->rkey; });
+      by_called(" to a region that is gone", [](Receive&, Exposed& it, End& end) {
+        ibv_mr* const gone = end.another_region(kAccess);
+        it.key = gone->rkey;
+        end.forget(gone);
+      });
+    }
+    if (one.opcode == IBV_WR_RDMA_READ) {
+      by_caller(" into a region without local writing",
+                [](Request& it, End& end) { it.piece.lkey = end.another_region(IBV_ACCESS_REMOTE_READ)->lkey; });
+      by_caller(" into a region without remote writing",
+                [](Request& it, End& end) { it.piece.lkey = end.another_region(IBV_ACCESS_LOCAL_WRITE)->lkey; });
+    }
+    if (one.receives) {
+      by_called(" to a receive with an lkey that is none",
+                [](Receive& it, Exposed&, End&) { it.piece.lkey = 0x7777'7777; });
+      by_called(" to a receive of a region without local writing", [](Receive& it, Exposed&, End& end) {
+        it.piece.lkey = end.another_region(IBV_ACCESS_REMOTE_READ)->lkey;
+      });
+      by_called(" to a receive that is too short", [](Receive& it, Exposed&, End&) { it.piece.length = 8; });
+      by_called(" to a receive without SGEs", [](Receive& it, Exposed&, End&) { it.num_sge = 0; });
+      by_caller(", solicited", [](Request& it, End&) { it.send_flags |= IBV_SEND_SOLICITED; });
+    }
+    by_caller(", fenced", [](Request& it, End&) { it.send_flags |= IBV_SEND_FENCE; });
+  }
+  all.push_back({"Send by the called end, before the caller's first", &kOperations[0]});
+  all.back().called_sends = true;
+  return all;
 }
 
 }  // namespace
 
-void observe_work(const Device& device) {
-  for (const Operation& one : kOperations) {
-    const auto with = [&](const std::string& what, auto change, bool receive = true) {
-      attempt(device, one, what, change, receive);
-    };
-    with("", [](Request&, Receive&, Pair&) {});
-    with(" with an lkey that is none", [](Request& it, Receive&, Pair&) { it.piece.lkey = 0x7777'7777; });
-    with(" from beyond its region", [](Request& it, Receive&, Pair& pair) {
-      it.piece.addr = reinterpret_cast<std::uintptr_t>(pair.own.data() + pair.own.size() - 4);
-    });
-    if (!is_atomic(one)) {
-      with(" of no octets", [](Request& it, Receive&, Pair&) { it.num_sge = 0; });
-      with(" of an SGE of length 0", [](Request& it, Receive&, Pair&) { it.piece.length = 0; });
-    } else {
-      with(" of 4 octets", [](Request& it, Receive&, Pair&) { it.piece.length = 4; });
-      with(" of no octets", [](Request& it, Receive&, Pair&) { it.num_sge = 0; });
-      with(" of 16 octets", [](Request& it, Receive&, Pair&) { it.piece.length = 16; });
-      with(" on a word that is not aligned", [](Request& it, Receive&, Pair&) { it.wr.atomic.remote_addr += 4; });
-    }
-    if (one.remote) {
-      const auto key = [&](Request& it) -> std::uint32_t& {
-        return is_atomic(one) ? it.wr.atomic.rkey : it.wr.rdma.rkey;
-      };
-      const auto address = [&](Request& it) -> std::uint64_t& {
-        return is_atomic(one) ? it.wr.atomic.remote_addr : it.wr.rdma.remote_addr;
-      };
-      with(" with an rkey that is none", [&](Request& it, Receive&, Pair&) { key(it) = 0x7777'7777; });
-      with(" beyond the region", [&](Request& it, Receive&, Pair& pair) { address(it) += pair.peers.size(); });
-      with(" before the region", [&](Request& it, Receive&, Pair&) { address(it) -= 8; });
-      with(" to a region without rights", [&](Request& it, Receive&, Pair& pair) {
-        static std::array<char, 64> others;
-        ibv_mr* const mr = ibv_reg_mr(pair.pd, others.data(), others.size(), IBV_ACCESS_LOCAL_WRITE);
-        key(it) = mr->rkey;
-        address(it) = reinterpret_cast<std::uintptr_t>(others.data());
-      });
-      with(" to a region that is gone", [&](Request& it, Receive&, Pair& pair) {
-        ibv_mr* const mr = ibv_reg_mr(pair.pd, pair.peers.data(), pair.peers.size(), kAll);
-        key(it) = mr->rkey;
-        ibv_dereg_mr(mr);
-      });
-    }
-    if (one.opcode == IBV_WR_RDMA_READ) {
-      with(" into a region without local writing", [](Request& it, Receive&, Pair& pair) {
-        it.piece.lkey = ibv_reg_mr(pair.pd, pair.own.data(), pair.own.size(), IBV_ACCESS_REMOTE_READ)->lkey;
-      });
-      with(" into a region without remote writing", [](Request& it, Receive&, Pair& pair) {
-        it.piece.lkey = ibv_reg_mr(pair.pd, pair.own.data(), pair.own.size(), IBV_ACCESS_LOCAL_WRITE)->lkey;
-      });
-    }
-    if (one.receives) {
-      with(" to a receive with an lkey that is none",
-           [](Request&, Receive& it, Pair&) { it.piece.lkey = 0x7777'7777; });
-      with(" to a receive of a region without local writing", [](Request&, Receive& it, Pair& pair) {
-        it.piece.lkey = ibv_reg_mr(pair.pd, pair.peers.data(), pair.peers.size(), IBV_ACCESS_REMOTE_READ)->lkey;
-      });
-      with(" to a receive that is too short", [](Request&, Receive& it, Pair&) { it.piece.length = 8; });
-      with(" to a receive without SGEs", [](Request&, Receive& it, Pair&) { it.num_sge = 0; });
-      with(", solicited", [](Request& it, Receive&, Pair&) { it.send_flags |= IBV_SEND_SOLICITED; });
-    }
-    with(", fenced", [](Request& it, Receive&, Pair&) { it.send_flags |= IBV_SEND_FENCE; });
+void observe_calls(const Device& device, const sockaddr_in& peer) {
+  std::uint32_t number = 0;
+  for (const Case& one : cases()) call(device, peer, number++, one);
+}
+
+void observe_called(const Device& device) {
+  const std::vector<Case> all = cases();
+  Listener listener(device);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::uint32_t number = 0;
+    const auto end = listener.next(number);
+    if (end == nullptr) return say("work: a call", "none");
+    if (number < all.size()) answer(*end, all[number]);
   }
 }
 
