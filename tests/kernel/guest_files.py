@@ -4,14 +4,16 @@
 All of it comes from Debian packages, which are downloaded and unpacked in a folder, and stays there for later runs. None
 is installed."""
 
+import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent
-MODULES = ("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "crc32c_generic", "crc32_generic", "libcrc32c", "veth", "sch_netem",
-           "rdma_rxe", "rdma_ucm", "ib_uverbs", "rdma_cm")
+MODULES = ("virtio_pci", "virtio_net", "9p", "9pnet_virtio", "crc32c_generic", "crc32_generic", "libcrc32c", "veth",
+           "sch_netem", "tcp_diag", "rdma_rxe", "rdma_ucm", "ib_uverbs", "rdma_cm")
 
 
 def call(*command, **options):
@@ -39,7 +41,8 @@ class Files:
         self.version = dependency("linux-image-amd64", "linux-image-").removeprefix("linux-image-")
         self.kernel = self.root / "boot" / f"vmlinuz-{self.version}"
         self.siw = self.folder / "siw" / "siw.ko"
-        self.done = self.folder / f"unpacked-{self.version}"
+        how = hashlib.sha256(pathlib.Path(__file__).read_bytes()).hexdigest()[:12]  # a change of it makes all anew
+        self.done = self.folder / f"made-{self.version}-{how}"
 
     def make(self):
         """Everything that is not there yet; the initramfs each time."""
@@ -68,6 +71,14 @@ class Files:
         call("depmod", "-b", self.root, self.version)
 
     def build_siw(self):
+        """What siw has as constants, for example whether it asks for a CRC, becomes parameters of the module."""
+        main, header = self.siw.parent / "siw_main.c", self.siw.parent / "siw.h"
+        constant = re.compile(r"^const bool (\w+)", re.MULTILINE)
+        text = main.read_text()
+        parameters = [(name, "bool") for name in constant.findall(text)] + [("mpa_version", "byte")]
+        main.write_text(constant.sub(r"bool \1", text) +
+                        "".join(f"module_param({name}, {kind}, 0644);\n" for name, kind in parameters))
+        header.write_text(header.read_text().replace("extern const bool", "extern bool"))
         headers = self.root / "usr" / "src" / f"linux-headers-{self.version}"
         makefile = headers / "Makefile"
         makefile.write_text(makefile.read_text().replace("/usr/src/", f"{headers.parent}/"))

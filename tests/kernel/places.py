@@ -2,7 +2,10 @@
 """The two places where a program can run: on the kernel's provider in the guest, and on uiw on this host, in the guest's
 network. Both have the same functions, so that a test need not know which is which."""
 
+import contextlib
+import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -27,7 +30,7 @@ class Place:
     def await_port(self, port, state="0A"):
         """Until a TCP port is in a state, of those of /proc/net/tcp: 0A listens, 01 is connected."""
         found = f"grep -q ' [0-9A-F]*:{port:04X} [0-9A-F:]* {state} ' /proc/net/tcp"
-        status, output = self.run_here("sh", "-c", f"for i in $(seq 300); do {found} && exit; sleep 0.1; done; exit 1")
+        status, output = self.run_here("sh", "-c", f"for i in $(seq 150); do {found} && exit; sleep 0.1; done; exit 1")
         if status != 0:
             raise RuntimeError(f"{self.name}: port {port} is not in state {state}")
 
@@ -68,6 +71,14 @@ class Uiw(Place):
 
     def begin(self, *command, options=()):
         return self.begin_here(f"{self.build}/tools/uiw", "run", "--transport", self.view, *options, "--", *command)
+
+    def kill(self, name):
+        """All programs of that name in the guest's network."""
+        network = os.stat(f"/proc/{self.guest.qemu.pid}/ns/net").st_ino
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (folder / "comm").read_text().strip() == name and os.stat(folder / "ns/net").st_ino == network:
+                    os.kill(int(folder.name), signal.SIGKILL)
 
     def said(self, begun):
         return pathlib.Path(begun[1].name).read_text(errors="replace")
