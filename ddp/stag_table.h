@@ -46,9 +46,11 @@ enum Right : std::uint32_t {
   kRemoteAtomic = 16,
   // Not rights but properties of a region:
   kBindWindows = 32,
-  kZeroBased = 64,  // windows cannot be bound to it (Verbs draft figure 19)
-  kOnDemand = 128,  // its memory need not be mapped yet
-  kNull = 256,      // null region: reads get zeros from `memory`, which has enough for any message; writes are dropped
+  kZeroBased = 64,     // windows cannot be bound to it (Verbs draft figure 19)
+  kOnDemand = 128,     // its memory need not be mapped yet
+  kFlushGlobal = 512,  // rights again: a peer may flush what was written (rdmap::Flush)
+  kFlushPersistent = 1024,
+  kNull = 256,  // null region: reads get zeros from `memory`, which has enough for any message; writes are dropped
 };
 
 // A range of registered memory. `base` is the tagged offset of its first octet: its address, 0 for zero-based
@@ -318,6 +320,7 @@ class Accessor {
   }
   WindowError bind(const Binding& binding) const { return table_->bind(binding, domain_, stream_); }
   WindowError invalidate(Stag stag) const { return table_->invalidate(stag, domain_, stream_); }
+  std::optional<Region> region(Stag stag) const { return table_->region(stag); }
   void release_stream() const { table_->release_stream(domain_, stream_); }
 
  private:

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "rdmap/atomic.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+
 #include "base/guarded_copy.h"
 
 namespace uiw::rdmap {
@@ -24,6 +29,11 @@ UIW_AS_BY_DMA std::uint64_t fetch_add(std::uint64_t* target, const AtomicOperand
   return original;
 }
 
+UIW_AS_BY_DMA std::uint64_t write(std::uint64_t* target, const AtomicOperands& operands) {
+  __atomic_store_n(target, be64toh(operands.data), __ATOMIC_SEQ_CST);
+  return 0;
+}
+
 UIW_AS_BY_DMA std::uint64_t compare_swap(std::uint64_t* target, const AtomicOperands& operands) {
   if (operands.compare_mask == kAllBits && operands.mask == kAllBits) {
     std::uint64_t original = operands.compare;
@@ -38,6 +48,32 @@ UIW_AS_BY_DMA std::uint64_t compare_swap(std::uint64_t* target, const AtomicOper
 
 }  // namespace
 
+AtomicTarget target_of(const AtomicRequest& request, const ddp::Accessor& memory) {
+  switch (request.opcode) {
+    case AtomicOpcode::write: return {request.offset, kAtomicSize, ddp::kRemoteWrite, true};
+    case AtomicOpcode::flush: {
+      const Flush flush = flush_of(request.operands);
+      const std::uint32_t rights =
+          (flush.global ? ddp::kFlushGlobal : 0U) | (flush.persistent ? ddp::kFlushPersistent : 0U);
+      const auto region = flush.whole_region ? memory.region(request.stag) : std::nullopt;
+      if (region) return {region->base, region->length, rights, false};
+      return {request.offset, flush.length, rights, false};
+    }
+    case AtomicOpcode::fetch_add:
+    case AtomicOpcode::compare_swap: break;
+  }
+  return {request.offset, kAtomicSize, ddp::kRemoteAtomic, true};
+}
+
+bool execute_flush(std::byte* memory, std::uint64_t length, bool persistent) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!persistent || length == 0) return true;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(memory) & ~(page - 1);
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(memory) + length;
+  return ::msync(reinterpret_cast<void*>(begin), end - begin, MS_SYNC) == 0;
+}
+
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original) {
   struct Call {
     AtomicOpcode opcode;
@@ -48,8 +84,10 @@ bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* mem
   const bool there = guarded_call(
       [](void* argument) {
         auto& it = *static_cast<Call*>(argument);
-        it.original = it.opcode == AtomicOpcode::fetch_add ? fetch_add(it.target, it.operands)
-                                                           : compare_swap(it.target, it.operands);
+        const auto carry_out = it.opcode == AtomicOpcode::fetch_add ? fetch_add
+                               : it.opcode == AtomicOpcode::write   ? write
+                                                                    : compare_swap;
+        it.original = carry_out(it.target, it.operands);
       },
       &call, memory, sizeof(std::uint64_t));
   original = call.original;

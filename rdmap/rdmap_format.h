@@ -172,21 +172,44 @@ inline std::optional<ReadRequest> decode_read_request(Octets from) {
 
 // ---- Atomic Request and Response (RFC 7306 figures 4 to 6) ----
 
-enum class AtomicOpcode : std::uint8_t { fetch_add = 0x0, compare_swap = 0x2 };
+// The last two are uiw's own, and are sent to a uiw peer only: no standard has ibv_wr_atomic_write() and ibv_wr_flush()
+// for iWARP. They are carried and answered as atomic operations are, and the result in the answer means nothing. They
+// are taken from the end of the unassigned numbers.
+enum class AtomicOpcode : std::uint8_t { fetch_add = 0x0, compare_swap = 0x2, write = 0xE, flush = 0xF };
+constexpr bool is_uiws_own(AtomicOpcode opcode) {
+  return opcode == AtomicOpcode::write || opcode == AtomicOpcode::flush;
+}
 
 constexpr std::size_t kAtomicRequestSize = 52;
 constexpr std::size_t kAtomicResponseSize = 12;
 constexpr std::size_t kAtomicSize = 8;  // size of the target in octets, and its alignment
 
-// The operands of an atomic operation, in host byte order.
+// The operands of an atomic operation, in host byte order. Those of a flush are made by operands_of().
 struct AtomicOperands {
-  std::uint64_t data;     // the number to add, or to store
+  std::uint64_t data;     // the number to add, or to store; write: the octets in their order
   std::uint64_t mask;     // add: the highest bit of each field; swap: the bits that are replaced
   std::uint64_t compare;  // this and `compare_mask`: for compare-and-swap only
   std::uint64_t compare_mask;
 
   bool operator==(const AtomicOperands&) const = default;
 };
+
+// What ibv_wr_flush() asks for: that what was written before is seen by all that read the peer's memory, and if
+// `persistent` that it outlives a loss of power.
+struct Flush {
+  std::uint64_t length = 0;
+  bool global = false, persistent = false;
+  bool whole_region = false;  // address and length mean nothing
+
+  bool operator==(const Flush&) const = default;
+};
+
+constexpr AtomicOperands operands_of(const Flush& flush) {
+  return {flush.length, (flush.global ? 1U : 0U) | (flush.persistent ? 2U : 0U), flush.whole_region ? 1U : 0U, 0};
+}
+constexpr Flush flush_of(const AtomicOperands& operands) {
+  return {operands.data, (operands.mask & 1) != 0, (operands.mask & 2) != 0, (operands.compare & 1) != 0};
+}
 
 struct AtomicRequest {
   AtomicOpcode opcode{};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/guarded_copy.h"
+#include "rdmap/atomic.h"
 #include "rdmap/terminate.h"
 
 namespace uiw::rdmap {
@@ -20,13 +21,13 @@ Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t 
   return Verdict::go_on;
 }
 
-ddp::Hold Receiver::hold(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) {
-  return memory_.hold(known_, stag, offset, length, right);
+ddp::Hold Receiver::hold(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) {
+  return memory_.hold(known_, stag, offset, length, rights);
 }
 
-ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) {
-  const ddp::Hold found = hold(stag, offset, length, right);
-  if (found.error() == ddp::AccessError::none && (denied_.load(std::memory_order_relaxed) & right) != 0) {
+ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) {
+  const ddp::Hold found = hold(stag, offset, length, rights);
+  if (found.error() == ddp::AccessError::none && (denied_.load(std::memory_order_relaxed) & rights) != 0) {
     return {nullptr, ddp::AccessError::rights};
   }
   return {found.memory(), found.error()};
@@ -263,16 +264,18 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
     return fail(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const AtomicRequest& request = *decoded;
-  const bool known = request.opcode == AtomicOpcode::fetch_add || request.opcode == AtomicOpcode::compare_swap;
-  if (!known || !takes(ddp::kRemoteAtomic)) {
+  const bool known = request.opcode == AtomicOpcode::fetch_add || request.opcode == AtomicOpcode::compare_swap ||
+                     (is_uiws_own(request.opcode) && peer_is_uiw());
+  const AtomicTarget target = target_of(request, memory_);
+  if (!known || !takes(target.rights)) {
     return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
   }
-  const ddp::Access access = find(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
+  const ddp::Access access = find(request.stag, target.offset, target.length, target.rights);
   if (access.error != ddp::AccessError::none) {
     return fail(ulpdu, total, {ErrorType::remote_protection, protection_error(access.error)});
   }
   // RFC 7306 section 8.2: the address must be aligned, not the tagged offset.
-  if (reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
+  if (target.aligned && reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
     return fail(ulpdu, total, kCatastrophicStream);
   }
   return take_request(ulpdu, total, SharedReads::AtomicInbound{request}, false);
@@ -293,6 +296,10 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   }
   if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
   atomic_msn_ = next(atomic_msn_);
+  if (request.sge_count == 0) {
+    host_.read_complete();
+    return Verdict::go_on;
+  }
   // The result is stored as a number in the byte order of the host.
   segment_.sges = {request.sges, request.sge_count};
   segment_.sge_domain = memory_.domain();

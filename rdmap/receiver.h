@@ -139,11 +139,11 @@ class Receiver final : public mpa::UlpduSink {
   bool peer_is_uiw() const { return reads_->peer.load(std::memory_order_relaxed) == mpa::PeerKind::uiw; }
   // Publishes progress(). Must be called before the program can learn of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
-  bool takes(ddp::Right right) const {
-    return !rules_->denied_are_unexpected() || (denied_.load(std::memory_order_relaxed) & right) == 0;
+  bool takes(std::uint32_t rights) const {
+    return !rules_->denied_are_unexpected() || (denied_.load(std::memory_order_relaxed) & rights) == 0;
   }
-  ddp::Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right);
-  ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right);
+  ddp::Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights);
+  ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights);
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
   bool take_own(const ddp::TaggedHeader& header);

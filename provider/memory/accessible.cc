@@ -15,9 +15,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 
 #include "base/descriptor.h"
@@ -143,6 +146,29 @@ int fetch_pages(std::byte* address, std::size_t length, bool writable) {
   if (!is_mapped(*pages, writable)) return EFAULT;
   ::madvise(pages->memory(), pages->size, MADV_WILLNEED);
   return 0;
+}
+
+bool persistent(const std::byte* address, std::size_t length) {
+  const TextFile file = open_text_file("/proc/self/smaps");
+  if (file == nullptr) return false;
+  std::uintptr_t next = reinterpret_cast<std::uintptr_t>(address);  // all before it is persistent
+  const std::uintptr_t end = next + length;
+  std::array<char, 1024> line{};
+  bool within = false;  // the mapping that the lines are about has `next`
+  std::uintptr_t mapping_end = 0;
+  while (next < end && std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    std::uintptr_t from = 0, to = 0;
+    // The first line of a mapping has its addresses; in VmFlags "sf" stands for synchronous page faults (MAP_SYNC).
+    if (std::sscanf(line.data(), "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) {
+      if (from > next) return false;
+      within = next < to;
+      mapping_end = to;
+    } else if (within && std::strncmp(line.data(), "VmFlags:", 8) == 0) {
+      if (std::strstr(line.data(), " sf") == nullptr) return false;
+      next = mapping_end;
+    }
+  }
+  return next >= end;
 }
 
 }  // namespace uiw::provider

@@ -12,6 +12,10 @@ namespace uiw::provider {
 // Thread-safe.
 bool accessible(const std::byte* address, std::size_t length, bool writable);
 
+// Whether all of the range is mapped from files with MAP_SYNC, so that msync() makes what is there persistent. Reads
+// /proc/self/smaps. Thread-safe.
+bool persistent(const std::byte* address, std::size_t length);
+
 // Faults the pages of the range in, as far as the kernel can do that. 0, or EFAULT if a part is not mapped or does not
 // allow the access.
 int fetch_pages(std::byte* address, std::size_t length, bool writable);

@@ -24,15 +24,13 @@ namespace {
 constexpr unsigned kRemoteChange = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | kRemoteChange;
 constexpr unsigned kKnownAccess = kRights | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
-                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE | kFlushAccess;
 
-// Returns 0; EINVAL for unknown flags, and for remote write or remote atomic without local write (manual page of
-// ibv_reg_mr); EOPNOTSUPP, as the kernel does, for flags of operations that the device does not report. All flags of
-// IBV_ACCESS_OPTIONAL_RANGE are accepted, since they are requests that a device may ignore.
+// Returns 0, or EINVAL for unknown flags, and for remote write or remote atomic without local write (manual page of
+// ibv_reg_mr). All flags of IBV_ACCESS_OPTIONAL_RANGE are accepted, since they are requests that a device may ignore.
 int check_flags(unsigned access, unsigned known) {
-  if ((access & ~(known | kFlushAccess)) != 0) return EINVAL;
-  if ((access & kRemoteChange) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
-  return (access & kFlushAccess) != 0 ? EOPNOTSUPP : 0;
+  if ((access & ~known) != 0) return EINVAL;
+  return (access & kRemoteChange) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0 ? EINVAL : 0;
 }
 
 std::uint32_t rights_of(unsigned access) {
@@ -53,6 +51,8 @@ bool whole_address_space(const void* address, std::size_t length, unsigned acces
 // Checks what a region is to be registered with. Returns 0, EINVAL, EOPNOTSUPP or EFAULT.
 int check_memory(const void* address, std::size_t length, unsigned access) {
   if (const int error = check_flags(access, kKnownAccess); error != 0) return error;
+  if ((access & kAccessFlushPersistent) != 0 && !persistent(static_cast<const std::byte*>(address), length))
+    return EOPNOTSUPP;
   if (whole_address_space(address, length, access)) return (access & IBV_ACCESS_HUGETLB) != 0 ? EINVAL : 0;
   if (length > kMaxMrSize || reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
@@ -151,7 +151,9 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
     errno = error;
     return nullptr;
   };
-  if (const int error = check_flags(access, kRights | IBV_ACCESS_OPTIONAL_RANGE); error != 0) return refuse(error);
+  if ((access & kAccessFlushPersistent) != 0) return refuse(EOPNOTSUPP);
+  constexpr unsigned kKnown = kRights | kAccessFlushGlobal | IBV_ACCESS_OPTIONAL_RANGE;
+  if (const int error = check_flags(access, kKnown); error != 0) return refuse(error);
   if (::fstat(fd, &status) != 0) return refuse(EBADF);
   if (length == 0 || length > kMaxMrSize || iova % page != before || __builtin_add_overflow(offset, length, &end) ||
       end > std::uint64_t{INT64_MAX}) {
@@ -179,7 +181,7 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
 }
 
 std::unique_ptr<Mr> Mr::create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access) {
-  constexpr unsigned kKnown = kRights | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
+  constexpr unsigned kKnown = kRights | kAccessFlushGlobal | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
   int error = check_flags(access, kKnown);
   if (error == 0 && ((access & IBV_ACCESS_ZERO_BASED) == 0 || !dm.contains(offset, length))) error = EINVAL;
   if (error != 0) {

@@ -131,8 +131,9 @@ int next_poll_checked(ibv_cq_ex* handle) {
   return error;
 }
 
-void offer_checked(ibv_qp_ex& qp) {
-  offer_checked_send_ops(qp);
+void offer_checked(verbs_qp& base, std::uint64_t operations) {
+  offer_checked_send_ops(base, operations);
+  ibv_qp_ex& qp = base.qp_ex;
   qp.wr_start = start_checked;
   qp.wr_complete = complete_checked;
   qp.wr_abort = abort_checked;
@@ -396,7 +397,7 @@ ibv_qp* checked_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attribut
   plain.cap = attributes->cap;
   plain.sq_sig_all = attributes->sq_sig_all;
   const bool ops = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 && attributes->send_ops_flags != 0;
-  if (ops) offer_checked(of(qp)->base.qp_ex);
+  if (ops) offer_checked(of(qp)->base, attributes->send_ops_flags);
   note_qp(qp, plain);
   note([&] { checker().asks_for_qp(wanted, attributes->qp_type, attributes->srq != nullptr, ops); });
   return qp;

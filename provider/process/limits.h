@@ -37,5 +37,10 @@ constexpr std::uint32_t kDeviceCapFlags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEV
                                           IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                                           IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
                                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+// Of ibv_device_attr_ex alone. The names are those of the kernel's <rdma/ib_user_verbs.h> since Linux 6.2:
+// IB_UVERBS_DEVICE_FLUSH_GLOBAL, _FLUSH_PERSISTENT and _ATOMIC_WRITE.
+constexpr std::uint64_t kDeviceCapFlagsEx = std::uint64_t{7} << 38;
+// IBV_ODP_SUPPORT_FLUSH and IBV_ODP_SUPPORT_ATOMIC_WRITE, which rdma-core has since release 58.
+constexpr std::uint32_t kOdpSupportFlush = 1 << 6, kOdpSupportAtomicWrite = 1 << 7;
 
 }  // namespace uiw::provider

@@ -223,14 +223,15 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   }
   a.phys_port_cnt = 1;
   attributes.phys_port_cnt_ex = 1;
+  attributes.device_cap_flags_ex = kDeviceCapFlags | kDeviceCapFlagsEx;
   attributes.hca_core_clock = kRawClockKhz;
   attributes.completion_timestamp_mask = kRawClockMask;
   attributes.cq_mod_caps.max_cq_count = kMaxModerationCount;
   attributes.cq_mod_caps.max_cq_period = kMaxModerationPeriod;
   attributes.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-  attributes.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
-                                                       IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
-                                                       IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+  attributes.odp_caps.per_transport_caps.rc_odp_caps =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+      IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV | kOdpSupportFlush | kOdpSupportAtomicWrite;
   // For UD, adapters report on-demand paging only for Sends. Here receives of UD queue pairs may use such memory, too.
   if (device_.transport == Transport::roce) attributes.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
   attributes.max_dm_size = kMaxDmSize;

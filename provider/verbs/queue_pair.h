@@ -81,6 +81,10 @@ class QueuePair : public Numbered {
   virtual void add(const ibv_send_wr& request) = 0;
   // ibv_wr_set_ud_addr, for the request that was added last.
   virtual void address_last(const ibv_ah* /*handle*/, std::uint32_t /*number*/, std::uint32_t /*qkey*/) {}
+  // The next request that add() gets, an atomic operation without SGEs, becomes that of ibv_wr_atomic_write, or
+  // ibv_wr_flush, on the peer's memory that it names.
+  virtual void next_is_atomic_write(std::uint64_t /*octets*/) {}
+  virtual void next_is_flush(const rdmap::Flush&) {}
   virtual int end_batch() = 0;  // 0; or an errno, and nothing of the batch is posted
   virtual void abort_batch() = 0;
   // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams support these calls.

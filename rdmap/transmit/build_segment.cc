@@ -106,11 +106,15 @@ bool Transmitter::build_response(const Cursor& at, Segment& segment) {
   if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound.request)) {
     const AtomicRequest& request = atomic->request;
     if (!atomic->executed) {
-      const ddp::Hold target = memory_.hold(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
+      const AtomicTarget wanted = target_of(request, memory_);
+      const ddp::Hold target = memory_.hold(request.stag, wanted.offset, wanted.length, wanted.rights);
       segment.refused = target.error();
       if (segment.refused != ddp::AccessError::none) return false;
-      const bool done = rules_->watched ? host_.execute(request, target.memory(), atomic->original)
-                                        : execute(request.opcode, request.operands, target.memory(), atomic->original);
+      const bool done = request.opcode == AtomicOpcode::flush
+                            ? execute_flush(target.memory(), wanted.length, flush_of(request.operands).persistent)
+                        : rules_->watched
+                            ? host_.execute(request, target.memory(), atomic->original)
+                            : execute(request.opcode, request.operands, target.memory(), atomic->original);
       if (!done) return false;
       atomic->executed = true;
     }

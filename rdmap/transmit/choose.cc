@@ -8,16 +8,19 @@ namespace uiw::rdmap {
 
 namespace {
 
-// Whether this is a Send with immediate data, which only a uiw peer accepts.
-bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::send && work.has_immediate; }
+// Whether this is a message that only a uiw peer accepts: a Send with immediate data, or an atomic operation of uiw's
+// own.
+bool is_uiws_own(const SendWork& work) {
+  return work.kind == WorkKind::send ? work.has_immediate : work.kind == WorkKind::atomic && is_uiws_own(work.atomic);
+}
 
 }  // namespace
 
-// Whether the connection cannot carry this work: a Read or an atomic operation with ORD 0, or a Send with immediate
-// data to a peer that is not uiw. The program may have posted the work before ORD or the kind of the peer was known.
+// Whether the connection cannot carry this work: a Read or an atomic operation with ORD 0, or a message of uiw's own to
+// a peer that is not uiw. The program may have posted the work before ORD or the kind of the peer was known.
 bool Transmitter::is_impossible(const SendWork& work) const {
-  if (is_answered(work.kind)) return read_queue_.ord() == 0;
-  return is_send_immediate(work) && peer() == mpa::PeerKind::other;
+  if (is_answered(work.kind) && read_queue_.ord() == 0) return true;
+  return is_uiws_own(work) && peer() == mpa::PeerKind::other;
 }
 
 // Whether local work (a bind or an invalidation) is next. It sends nothing, so it need not wait for the peer's first
@@ -33,7 +36,7 @@ bool Transmitter::local_work_next(const Cursor& at) const {
 bool Transmitter::may_begin(const Cursor& at) const {
   if (at.sequence >= work_end()) return false;
   const SendWork& next = queue_.at(at.sequence);
-  if (is_send_immediate(next) && peer() == mpa::PeerKind::not_known) return false;
+  if (is_uiws_own(next) && peer() == mpa::PeerKind::not_known) return false;
   const bool first = queue_.head() == at.sequence, answered = is_answered(next.kind);
   if ((next.fence || answered) && !read_queue_.is_followed(at.sequence)) {
     if (next.fence && read_queue_.outstanding() > 0) return false;

@@ -13,6 +13,7 @@
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_roce.h"
 #include "kernel-abi/rdma_cm/registry_lock.h"
+#include "provider/memory/rights.h"
 #include "provider/process/device.h"
 
 namespace uiw::kernel_abi {
@@ -134,8 +135,8 @@ int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attr
   if (has_stream && !starting) return qp_state == IBV_QPS_RTS ? 0 : EINVAL;
   attributes.qp_attr_mask |= IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
   if (route.is_roce()) attributes.qp_attr_mask |= IBV_QP_PKEY_INDEX;
-  attributes.qp_access_flags =
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                               IBV_ACCESS_REMOTE_ATOMIC | provider::kFlushAccess;
   return 0;
 }
 

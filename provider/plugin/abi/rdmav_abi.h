@@ -94,17 +94,18 @@ constexpr int last_release(int abi) {
 constexpr std::size_t kMostGrowth = verbs_context_growth(last_release(UIW_PABI));
 
 // The object that contains a program's ibv_qp as its first member. A program gets the ibv_qp_ex only if comp_mask has
-// VERBS_QP_EX. comp_mask follows ibv_qp_ex, which gained one operation in release 44 and another in 45. All releases
-// before 57 have the private ABI 34, so the plugin for this ABI cannot distinguish them, and stores the mask in all
-// three possible places. libibverbs does not read the two wrong places: they are operations that this plugin does not
-// support, or the XRC domain.
+// VERBS_QP_EX. comp_mask follows ibv_qp_ex, which gained one operation in release 44 and another in 45.
 enum { VERBS_QP_EX = 1 << 1 };
+using uiw_wr_atomic_write = void (*)(ibv_qp_ex*, std::uint32_t, std::uint64_t, const void*);
+using uiw_wr_flush = void (*)(ibv_qp_ex*, std::uint32_t, std::uint64_t, std::size_t, std::uint8_t, std::uint8_t);
 struct uiw_behind_qp_ex {
   unsigned char qp_ex[offsetof(ibv_qp_ex, wr_abort) + sizeof(void*)];  // as in release 39
-  alignas(void*) std::uint32_t comp_mask_39;
-  alignas(void*) std::uint32_t comp_mask_44;
-  alignas(void*) std::uint32_t comp_mask_45;
-  struct verbs_xrcd* xrcd;
+  union Word {
+    uiw_wr_atomic_write wr_atomic_write;  // words[0], from release 44 on
+    uiw_wr_flush wr_flush;                // words[1], from release 45 on
+    std::uint32_t comp_mask;              // then this
+    struct verbs_xrcd* xrcd;              // and this
+  } words[4];
 };
 struct verbs_qp {
   union {
@@ -113,10 +114,11 @@ struct verbs_qp {
     uiw_behind_qp_ex behind;
   };
 };
-inline void set_comp_mask(verbs_qp& qp, std::uint32_t mask) {
-  qp.behind.comp_mask_45 = mask;
-  if (UIW_PABI == 34) qp.behind.comp_mask_39 = qp.behind.comp_mask_44 = mask;
-}
+
+// What the public header has from release 44 or 45 on.
+enum : std::uint64_t { UIW_QP_EX_WITH_FLUSH = 1 << 11, UIW_QP_EX_WITH_ATOMIC_WRITE = 1 << 12 };
+enum { UIW_FLUSH_GLOBAL = 1 << 0, UIW_FLUSH_PERSISTENT = 1 << 1 };  // ibv_placement_type
+enum { UIW_FLUSH_RANGE = 0, UIW_FLUSH_MR = 1 };                     // ibv_selectivity_level
 
 // Structures and constants that the public header has from release 59 on. They have names of their own here, since the
 // installed header may be older or newer.

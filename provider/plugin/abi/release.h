@@ -8,4 +8,7 @@ namespace uiw::plugin {
 // change of the private ABI: for example 59 for release 61.
 int release();
 
+// How many operations the ibv_qp_ex of that libibverbs has behind wr_abort: none, wr_atomic_write, or wr_flush too.
+unsigned late_send_ops();
+
 }  // namespace uiw::plugin

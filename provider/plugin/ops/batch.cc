@@ -2,6 +2,7 @@
 #include "provider/plugin/ops/batch.h"
 
 #include <cerrno>
+#include <cstring>
 
 #include "provider/plugin/checked.h"
 #include "provider/plugin/objects.h"
@@ -14,7 +15,12 @@ namespace {
 // The functions, which have `add` add each request to the batch. (There is one that tells the Checker before.)
 template <void (*add)(Qp& qp, ibv_send_wr& request)>
 struct Batch {
-  static void offer(ibv_qp_ex& qp) {
+  static void offer(verbs_qp& base, std::uint64_t operations) {
+    // Programs take these two for supported if they are not null. Where libibverbs has none of them, nobody asks for
+    // them (create_qp_ex()).
+    if ((operations & UIW_QP_EX_WITH_ATOMIC_WRITE) != 0) base.behind.words[0].wr_atomic_write = wr_atomic_write;
+    if ((operations & UIW_QP_EX_WITH_FLUSH) != 0) base.behind.words[1].wr_flush = wr_flush;
+    ibv_qp_ex& qp = base.qp_ex;
     qp.wr_start = wr_start;
     qp.wr_complete = rnic::calls_may_fail() ? faulty_wr_complete : wr_complete;
     qp.wr_abort = wr_abort;
@@ -116,6 +122,18 @@ struct Batch {
     request.wr.atomic.compare_add = compare;
     request.wr.atomic.swap = swap;
   }
+  static void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, const void* octets) {
+    wr_atomic_fetch_add(qp, rkey, address, 0);
+    std::uint64_t word;
+    std::memcpy(&word, octets, sizeof word);
+    of(qp)->rnic->next_is_atomic_write(word);
+  }
+  static void wr_flush(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, std::size_t length, std::uint8_t type,
+                       std::uint8_t level) {
+    wr_atomic_fetch_add(qp, rkey, address, 0);
+    of(qp)->rnic->next_is_flush(
+        {length, (type & UIW_FLUSH_GLOBAL) != 0, (type & UIW_FLUSH_PERSISTENT) != 0, level == UIW_FLUSH_MR});
+  }
   static void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
     ibv_send_wr& request = begin_request(qp, IBV_WR_BIND_MW);
     request.bind_mw.mw = mw;
@@ -170,8 +188,8 @@ void add_to_batch(Qp& qp, ibv_send_wr& request) { qp.rnic->add(request); }
 
 }  // namespace
 
-void offer_send_ops(ibv_qp_ex& qp) { Batch<add_to_batch>::offer(qp); }
+void offer_send_ops(verbs_qp& qp, std::uint64_t operations) { Batch<add_to_batch>::offer(qp, operations); }
 
-void offer_checked_send_ops(ibv_qp_ex& qp) { Batch<add_checked>::offer(qp); }
+void offer_checked_send_ops(verbs_qp& qp, std::uint64_t operations) { Batch<add_checked>::offer(qp, operations); }
 
 }  // namespace uiw::plugin

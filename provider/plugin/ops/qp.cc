@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "provider/plugin/abi/release.h"
 #include "provider/plugin/objects.h"
 #include "provider/plugin/ops/batch.h"
 #include "provider/plugin/ops/srq.h"
@@ -17,6 +18,12 @@ constexpr std::uint64_t kSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND_WITH_INV |
     IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
+
+// Those of reliable connections, as far as libibverbs has them.
+std::uint64_t late_ops() {
+  return (late_send_ops() > 0 ? std::uint64_t{UIW_QP_EX_WITH_ATOMIC_WRITE} : 0) |
+         (late_send_ops() > 1 ? std::uint64_t{UIW_QP_EX_WITH_FLUSH} : 0);
+}
 
 ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, std::uint64_t send_ops) {
   return without_exceptions([&]() -> ibv_qp* {
@@ -41,8 +48,8 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     pthread_cond_init(&base.cond, nullptr);
     // Without VERBS_QP_EX ibv_qp_to_qp_ex() returns null, but some programs use the ibv_qp_ex although they have not
     // requested its operations.
-    set_comp_mask(qp->base, VERBS_QP_EX);
-    if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
+    qp->base.behind.words[late_send_ops()].comp_mask = VERBS_QP_EX;
+    if (send_ops != 0) offer_send_ops(qp->base, send_ops);
     of(pd)->use();
     return &qp.release()->base.qp;
   });
@@ -55,7 +62,9 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) { return make_qp(pd-
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   constexpr std::uint32_t kKnown =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-  const std::uint64_t offered = attributes->qp_type == IBV_QPT_UD ? kDatagramOps : kSendOps;
+  const std::uint64_t offered = attributes->qp_type == IBV_QPT_UD   ? kDatagramOps
+                                : attributes->qp_type == IBV_QPT_RC ? kSendOps | late_ops()
+                                                                    : kSendOps;
   const bool ops = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const bool flags = (attributes->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0;
   if ((attributes->comp_mask & ~kKnown) != 0 || flags || (ops && (attributes->send_ops_flags & ~offered) != 0)) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How ibv_send_wr and similar requests become entries of a send queue. The checks here are those for which the manual
 // pages define an errno. Any other error is found when the request is processed; then the request completes in error.
+#include <endian.h>
+
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -79,7 +81,7 @@ int WorkQueues::build(std::uint64_t sequence, const ibv_send_wr& request, const 
   const rdmap::WorkKind kind = meaning->kind;
   // `abilities.reads` is false if ORD is 0: then neither RDMA Reads nor atomic operations can be sent.
   if (rdmap::is_answered(kind) && (inlined || !abilities.reads)) return EINVAL;
-  if (kind == rdmap::WorkKind::send && meaning->has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
+  if (kind == rdmap::WorkKind::send && meaning->has_immediate && !abilities.uiws_own) return EOPNOTSUPP;
 
   rdmap::SendWork& work = fresh(sequence, kind, request.wr_id, request.send_flags);
   if (meaning->has_immediate) {
@@ -189,8 +191,16 @@ int WorkQueues::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned fl
   return 0;
 }
 
-int WorkQueues::extend(std::uint64_t sequence, const Extension& extension) {
+int WorkQueues::extend(std::uint64_t sequence, const Extension& extension, const Abilities& abilities) {
   rdmap::SendWork& work = sends_.at(sequence);
+  const auto become = [&](rdmap::AtomicOpcode opcode, const rdmap::AtomicOperands& operands) {
+    if (work.kind != rdmap::WorkKind::atomic || work.sges != 0) return EINVAL;
+    if (!abilities.uiws_own) return EOPNOTSUPP;
+    work.atomic = opcode;
+    work.status = rdmap::Status::success;  // the length of an SGE that is not there is no error
+    sends_.operands(sequence) = operands;
+    return 0;
+  };
   if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension)) {
     if (work.kind != rdmap::WorkKind::atomic) return EINVAL;
     sends_.operands(sequence) = *operands;
@@ -199,6 +209,10 @@ int WorkQueues::extend(std::uint64_t sequence, const Extension& extension) {
     work.kind = rdmap::WorkKind::immediate;
     work.has_immediate = false;
     work.immediate = *immediate;
+  } else if (const auto* write = std::get_if<AtomicWrite>(&extension)) {
+    return become(rdmap::AtomicOpcode::write, {htobe64(write->octets), kAllBits, 0, 0});
+  } else if (const auto* flush = std::get_if<rdmap::Flush>(&extension)) {
+    return become(rdmap::AtomicOpcode::flush, rdmap::operands_of(*flush));
   }
   return 0;
 }

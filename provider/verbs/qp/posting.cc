@@ -206,7 +206,7 @@ void Qp::add(const ibv_send_wr& request) {
     const ReadSection section;
     batch_.error = queues_.build(sequence, request, batch_abilities_);
   }
-  if (batch_.error == 0 && extension.index() != 0) batch_.error = queues_.extend(sequence, extension);
+  if (batch_.error == 0 && extension.index() != 0) batch_.error = queues_.extend(sequence, extension, batch_abilities_);
   if (batch_.error == 0) ++batch_.size;
 }
 

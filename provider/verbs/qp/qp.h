@@ -53,6 +53,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void add(const ibv_send_wr& request) override;
   // `extension` applies to the request that is added next.
   void extend(const WorkQueues::Extension& extension) { extension_ = extension; }
+  void next_is_atomic_write(std::uint64_t octets) override { extension_ = WorkQueues::AtomicWrite{octets}; }
+  void next_is_flush(const rdmap::Flush& flush) override { extension_ = flush; }
   int end_batch() override;
   void abort_batch() override;
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;

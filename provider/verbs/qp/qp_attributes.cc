@@ -20,8 +20,7 @@ constexpr int kKnown = (IBV_QP_DEST_QPN << 1) - 1;  // bits beyond these are for
 constexpr unsigned kMax3Bits = 7, kMax5Bits = 31;
 constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                             IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE |
-                             kFlushAccess;  // the kernel accepts the flags of RDMA FLUSH for every queue pair
+                             IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE | kFlushAccess;
 
 // The attributes that a step requires for one type of queue pairs, and those that it accepts besides.
 struct Attributes {

@@ -35,6 +35,9 @@ ibv_wc_status status_of(rdmap::Status status) {
   return IBV_WC_GENERAL_ERR;
 }
 
+// IBV_WC_FLUSH and IBV_WC_ATOMIC_WRITE, which headers of older releases of rdma-core do not define.
+constexpr int kWcFlush = 8, kWcAtomicWrite = 9;
+
 ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
   switch (work.kind) {
     case rdmap::WorkKind::send: return IBV_WC_SEND;
@@ -42,7 +45,13 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
     case rdmap::WorkKind::immediate: return IBV_WC_RDMA_WRITE;
     case rdmap::WorkKind::read: return IBV_WC_RDMA_READ;
     case rdmap::WorkKind::atomic:
-      return work.atomic == rdmap::AtomicOpcode::fetch_add ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP;
+      switch (work.atomic) {
+        case rdmap::AtomicOpcode::fetch_add: return IBV_WC_FETCH_ADD;
+        case rdmap::AtomicOpcode::compare_swap: return IBV_WC_COMP_SWAP;
+        case rdmap::AtomicOpcode::write: return static_cast<ibv_wc_opcode>(kWcAtomicWrite);
+        case rdmap::AtomicOpcode::flush: return static_cast<ibv_wc_opcode>(kWcFlush);
+      }
+      break;
     case rdmap::WorkKind::local_invalidate: return IBV_WC_LOCAL_INV;
     case rdmap::WorkKind::bind: return IBV_WC_BIND_MW;
   }

@@ -38,16 +38,20 @@ class WorkQueues final : public ConnectionWork {
   // What the connection supports. A member is true as long as the answer is not known, since work may be posted before
   // there is a connection.
   struct Abilities {
-    bool send_immediate = true, reads = true;
+    bool uiws_own = true;  // messages that only a uiw peer accepts: Send with immediate, atomic write and flush
+    bool reads = true;
   };
-  // What ibv_send_wr cannot express (uiwdv.h): the operands of a masked atomic operation, or that Immediate Data is
-  // sent without a Write.
-  using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
+  struct AtomicWrite {
+    std::uint64_t octets;  // as they are in memory
+  };
+  // What ibv_send_wr cannot express: the operands of a masked atomic operation, or that Immediate Data is sent without
+  // a Write (uiwdv.h); or that an atomic operation without SGEs is an atomic write or a flush.
+  using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate, AtomicWrite, rdmap::Flush>;
   // These three functions are in build_work.cc. They fill in the entry `sequence`, at or after the tail of the queue,
   // for which there is room, and return 0 or the errno of ibv_post_send. build() and build_bind() are called inside a
   // ReadSection. The sender's lock is held, except for entries of an open batch.
   int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
-  int extend(std::uint64_t sequence, const Extension& extension);
+  int extend(std::uint64_t sequence, const Extension& extension, const Abilities& abilities);
   // Only the low 8 bits of `rkey`, the key, are used; the index is that of the window. On success `mw`, if of type 1,
   // has its new rkey.
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,

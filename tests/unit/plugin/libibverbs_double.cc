@@ -15,6 +15,7 @@ void* _verbs_init_and_alloc_context(void* device, int cmd_fd, size_t size, void*
 }
 void verbs_uninit_context(void* context) { libibverbs_hooks.uninit_context(context); }
 void verbs_set_ops(void* context, const void* table) { libibverbs_hooks.set_ops(context, table); }
+void* ibv_qp_to_qp_ex(void* qp) { return libibverbs_hooks.qp_to_qp_ex(qp); }
 
 #ifdef PUBLIC_FUNCTION
 int PUBLIC_FUNCTION() { return 0; }

@@ -10,4 +10,5 @@ struct LibibverbsHooks {
   void* (*alloc_context)(void* device, int cmd_fd, size_t size, uintptr_t offset);
   void (*uninit_context)(void* context);
   void (*set_ops)(void* context, const void* table);
+  void* (*qp_to_qp_ex)(void* qp);
 };

@@ -126,7 +126,7 @@ struct Calls {
   }
 };
 Calls g_calls;
-std::size_t g_table_length;
+std::size_t g_table_length, g_comp_mask;
 
 void register_driver(const void* driver) { g_calls.driver = static_cast<const verbs_device_ops*>(driver); }
 
@@ -157,14 +157,22 @@ void set_ops(void* context, const void* table) {
   g_calls.table.assign(first, first + g_table_length);
 }
 
+// As libibverbs does; it knows where its mask is.
+void* qp_to_qp_ex(void* qp) {
+  std::uint32_t mask = 0;
+  std::memcpy(&mask, static_cast<char*>(qp) + g_comp_mask, sizeof mask);
+  return (mask & VERBS_QP_EX) != 0 ? qp : nullptr;
+}
+
 // Loads libibverbs_double and the plugin, and opens the loopback's device.
 verbs_context* open_device(const Release& release) {
   const std::string number = std::to_string(release.number < 57 ? 39 : release.number);
   void* libibverbs = dlopen((UIW_DOUBLES "/libibverbs" + number + "/libibverbs.so.1").c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (libibverbs == nullptr) return g_calls.check(false, dlerror()), nullptr;
   *static_cast<LibibverbsHooks*>(dlsym(libibverbs, "libibverbs_hooks")) = {register_driver, alloc_context,
-                                                                           uninit_context, set_ops};
+                                                                           uninit_context, set_ops, qp_to_qp_ex};
   g_table_length = release.ops;
+  g_comp_mask = release.comp_mask;
   const std::string plugin = UIW_PLUGINS "/libuiw-rdmav" + std::to_string(release.pabi) + ".so";
   if (dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) return g_calls.check(false, dlerror()), nullptr;
   if (g_calls.driver == nullptr) return g_calls.check(false, "no driver is registered"), nullptr;
@@ -176,6 +184,45 @@ verbs_context* open_device(const Release& release) {
 template <typename Function>
 Function* op(std::size_t place) {
   return reinterpret_cast<Function*>(g_calls.table[place]);
+}
+
+// The pointers between wr_abort and the mask.
+std::vector<const void*> late_operations(const Release& release, const ibv_qp* qp) {
+  const std::size_t begin = offsetof(ibv_qp_ex, wr_abort) + sizeof(void*);
+  std::vector<const void*> all((release.comp_mask - begin) / sizeof(void*));
+  if (!all.empty()) std::memcpy(all.data(), reinterpret_cast<const char*>(qp) + begin, all.size() * sizeof(void*));
+  return all;
+}
+
+// ibv_wr_atomic_write(), since release 44, and ibv_wr_flush(), since 45: there if they are asked for.
+void use_late_operations(const Release& release, ibv_pd* pd, const ibv_qp_init_attr& plain) {
+  struct Late {
+    int since;
+    std::uint64_t operation;
+  };
+  constexpr Late kLate[] = {{44, UIW_QP_EX_WITH_ATOMIC_WRITE}, {45, UIW_QP_EX_WITH_FLUSH}};
+  for (std::size_t i = 0; i < std::size(kLate); ++i) {
+    ibv_qp_init_attr_ex wanted = {};
+    wanted.send_cq = wanted.recv_cq = plain.send_cq;
+    wanted.cap = plain.cap;
+    wanted.qp_type = IBV_QPT_RC;
+    wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    wanted.pd = pd;
+    wanted.send_ops_flags = kLate[i].operation | IBV_QP_EX_WITH_SEND;
+    errno = 0;
+    ibv_qp* const qp =
+        op<ibv_qp*(ibv_context*, ibv_qp_init_attr_ex*)>(place(release.number, "create_qp_ex"))(pd->context, &wanted);
+    if (release.number < kLate[i].since) {
+      g_calls.check(qp == nullptr && errno == EOPNOTSUPP, "an operation that libibverbs has not is given");
+      continue;
+    }
+    if (qp == nullptr) return g_calls.check(false, "create_qp_ex");
+    g_calls.check(qp_to_qp_ex(qp) != nullptr, "libibverbs sees no ibv_qp_ex");
+    const std::vector<const void*> late = late_operations(release, qp);
+    for (std::size_t k = 0; k < late.size(); ++k)
+      g_calls.check((late[k] != nullptr) == (k == i), "the wrong late operations are there");
+    g_calls.check(op<int(ibv_qp*)>(release.destroy_qp)(qp) == 0, "destroy_qp");
+  }
 }
 
 // What libibverbs has from 59 on: handles with hints for an adapter's DMA, and registration by a structure.
@@ -300,11 +347,11 @@ void use_device(const Release& release) {
   wanted.qp_type = IBV_QPT_RC;
   ibv_qp* qp = op<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)>(release.create_qp)(pd, &wanted);
   if (qp == nullptr || qp->pd != pd) return g_calls.check(false, "create_qp");
-  std::uint32_t mask = 0;
-  std::memcpy(&mask, reinterpret_cast<char*>(qp) + release.comp_mask, sizeof mask);
-  g_calls.check(mask == VERBS_QP_EX, "libibverbs sees no ibv_qp_ex");
-
+  g_calls.check(qp_to_qp_ex(qp) != nullptr, "libibverbs sees no ibv_qp_ex");
+  for (const void* const late : late_operations(release, qp))
+    g_calls.check(late == nullptr, "a queue pair has an operation that nobody has asked for");
   g_calls.check(op<int(ibv_qp*)>(release.destroy_qp)(qp) == 0, "destroy_qp");
+  use_late_operations(release, pd, wanted);
   g_calls.check(op<int(ibv_cq*)>(release.destroy_cq)(cq) == 0, "destroy_cq");
   g_calls.check(op<int(ibv_pd*)>(release.dealloc_pd)(pd) == 0, "dealloc_pd");
   op<void(ibv_context*)>(release.free_context)(context);

@@ -212,7 +212,7 @@ TEST_CASE_METHOD(Single, "atomic: what a responder refuses, memory untouched (RF
   SECTION("STag") { bad = request(1, 0, 1, target.key() ^ 0x100, 0x1000, one), type = 1, code = 0x00; }
   SECTION("bounds") { bad = request(1, 0, 1, target.key(), 0x101C, one), type = 1, code = 0x01; }
   SECTION("operation") {
-    const unsigned opcode = GENERATE(1, 3, 4, 15);
+    const unsigned opcode = GENERATE(1, 3, 4, 14, 15);
     bad = request(1, opcode, 1, target.key(), 0x1000, one), type = 2, code = 0x06;
   }
   SECTION("MSN") { bad = request(2, 0, 1, target.key(), 0x1000, one), layer = 1, type = 2, code = 0x03; }
@@ -304,4 +304,83 @@ TEST_CASE_METHOD(Pair, "atomic: each is carried out once, however often its resp
   run();
   CHECK(target.words[0] == 160);
   for (std::uint64_t id = 0; id < results.size(); ++id) REQUIRE(host_number(results[id]) == 100 + id);
+}
+
+// ---- What only a uiw peer is sent: ibv_wr_atomic_write() and ibv_wr_flush() ----
+
+namespace {
+
+constexpr unsigned kWrite = 14, kFlush = 15;
+constexpr std::uint64_t kGlobal = 1, kPersistent = 2;
+
+}  // namespace
+
+TEST_CASE("uiw's own atomics: a flush and its operands", "[atomic]") {
+  const rdmap::Flush flush{0x1122334455667788, true, false, true};
+  CHECK(rdmap::operands_of(flush) == AtomicOperands{0x1122334455667788, kGlobal, 1, 0});
+  CHECK(rdmap::flush_of(rdmap::operands_of(flush)) == flush);
+  CHECK(rdmap::flush_of({8, kGlobal | kPersistent | 4, 2, kAll}) == rdmap::Flush{8, true, true, false});
+}
+
+TEST_CASE_METHOD(Single, "uiw's own atomics: carried out for a uiw peer, and answered in their turn", "[atomic]") {
+  end.start({.ird = 8, .peer = mpa::PeerKind::uiw});
+  Target target(end, ddp::kRemoteWrite | ddp::kLocalWrite | ddp::kFlushGlobal);
+  std::uint64_t octets = 0;
+  std::memcpy(&octets, "01234567", 8);
+  REQUIRE(end.give(request(1, kWrite, 5, target.key(), 0x1008, {0x3031323334353637, kAll, 0, 0})) ==
+          mpa::UlpduSink::Verdict::go_on);
+  REQUIRE(end.give(request(2, kFlush, 6, target.key(), 0x1001, {31, kGlobal, 0, 0})) == mpa::UlpduSink::Verdict::go_on);
+  REQUIRE(end.give(request(3, kFlush, 7, target.key(), 0, {kAll, kGlobal, 1, 0})) == mpa::UlpduSink::Verdict::go_on);
+  REQUIRE(end.give(request(4, kFlush, 8, target.key(), 0x1020, {0, kGlobal, 0, 0})) == mpa::UlpduSink::Verdict::go_on);
+  const auto out = ulpdus_of(take_all(end), true);
+  REQUIRE(out.size() == 4);
+  for (std::uint32_t i = 0; i < 4; ++i) CHECK(out[i] == response(i + 1, i + 5, 0));
+  CHECK(target.words[1] == octets);
+}
+
+TEST_CASE_METHOD(Single, "uiw's own atomics: what a responder refuses, memory untouched", "[atomic]") {
+  const bool by_uiw = GENERATE(true, false);
+  end.start({.ird = 8, .peer = by_uiw ? mpa::PeerKind::uiw : mpa::PeerKind::other});
+  Target target(end, ddp::kRemoteWrite | ddp::kLocalWrite | ddp::kFlushGlobal);
+  Target readable(end, ddp::kRemoteRead | ddp::kRemoteAtomic | ddp::kLocalWrite);
+  Bytes bad;
+  unsigned type = 1, code = 0;
+  SECTION("a write without the right of a Write") { bad = request(1, kWrite, 1, readable.key(), 0x1000, {}), code = 2; }
+  SECTION("a write beyond the region") { bad = request(1, kWrite, 1, target.key(), 0x1020, {}), code = 1; }
+  SECTION("a write that is not aligned") { bad = request(1, kWrite, 1, target.key(), 0x1004, {}), type = 2, code = 7; }
+  SECTION("a flush without its right") {
+    bad = request(1, kFlush, 1, readable.key(), 0x1000, {8, kGlobal, 0, 0}), code = 2;
+  }
+  SECTION("a flush of another kind than the region's") {
+    bad = request(1, kFlush, 1, target.key(), 0x1000, {8, kGlobal | kPersistent, 0, 0}), code = 2;
+  }
+  SECTION("a flush beyond the region") {
+    bad = request(1, kFlush, 1, target.key(), 0x1000, {33, kGlobal, 0, 0}), code = 1;
+  }
+  SECTION("a flush whose end wraps") {
+    bad = request(1, kFlush, 1, target.key(), 0x1000, {kAll, kGlobal, 0, 0}), code = 4;
+  }
+  SECTION("a flush of nothing in a region that is none") {
+    bad = request(1, kFlush, 1, target.key() ^ 0x100, 0x1000, {0, kGlobal, 0, 0}), code = 0;
+  }
+  SECTION("a flush of a whole region that is none") {
+    bad = request(1, kFlush, 1, target.key() ^ 0x100, 0, {0, kGlobal, 1, 0}), code = 0;
+  }
+  if (!by_uiw) type = 2, code = 6;  // an opcode that was not expected
+  REQUIRE(end.give(bad) == mpa::UlpduSink::Verdict::stop);
+  REQUIRE(end.rx.error());
+  CHECK(end.rx.error()->type == type);
+  CHECK(end.rx.error()->code == code);
+  CHECK(target.words[0] == 100);
+}
+
+TEST_CASE("uiw's own atomics: a flush to a medium, and one that the kernel refuses", "[atomic]") {
+  auto* const memory =
+      static_cast<std::byte*>(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(memory != MAP_FAILED);
+  CHECK(rdmap::execute_flush(memory + 100, 5000, true));
+  REQUIRE(::munmap(memory + 4096, 4096) == 0);
+  CHECK_FALSE(rdmap::execute_flush(memory + 100, 5000, true));
+  CHECK(rdmap::execute_flush(memory + 100, 5000, false));
+  ::munmap(memory, 4096);
 }
