@@ -16,7 +16,7 @@ import re
 
 from places import Kernel, Uiw
 
-SUBJECTS = ("objects", "posts", "steps")  # of one process
+SUBJECTS = ("connections", "objects", "posts", "steps")  # of one process
 PROGRAM = "tests/kernel/uiw_observe"
 TABLES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "differences.md"
 
@@ -44,7 +44,10 @@ def finish(place, begun, subject):
     status, output = place.finish(begun)
     if status != 0:
         raise RuntimeError(f"{place.name}, {subject}: exit status {status}\n{output[-1000:]}")
-    return dict(line.rsplit(" = ", 1) for line in output.splitlines())
+    lines = [line.rsplit(" = ", 1) for line in output.splitlines()]
+    if not all(len(line) == 2 for line in lines):
+        raise RuntimeError(f"{place.name}, {subject}: not all lines are observations\n{output[-1000:]}")
+    return dict(lines)
 
 
 def observe_alone(place, program):
@@ -57,8 +60,12 @@ def observe_alone(place, program):
 def observe_two(caller, called, program):
     """What the process that calls has seen, and that which is called."""
     begun = called.begin(program, "called", called.address)
-    called.await_said(begun, "listens")
-    calls = finish(caller, caller.begin(program, "calls", caller.address, called.address), "calls")
+    try:
+        called.await_said(begun, "listens")
+        calls = finish(caller, caller.begin(program, "calls", caller.address, called.address), "calls")
+    except RuntimeError:
+        called.kill("uiw_observe")
+        raise
     return calls, finish(called, begun, "called")
 
 
@@ -112,6 +119,6 @@ def compare_on_wire(guest, build, provider, say):
     alone = {place: observe_two(place, place, program) for place in (kernel, uiw)}
     for caller, called in ((uiw, kernel), (kernel, uiw)):
         calls, answers = observe_two(caller, called, program)
-        table.compare(alone[caller][0], {f"{done}": outcome for done, outcome in calls.items()})
+        table.compare(alone[caller][0], calls)
         table.compare(alone[called][1], answers)
     return table.judge()

@@ -27,9 +27,9 @@ exec "$@"
 """
 
 
-def end_with_parent():
+def end_with_parent(number=signal.SIGKILL):
     import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 class Result:
@@ -118,9 +118,10 @@ class Guest:
         return self.finish(self.begin(f"timeout {seconds} {command}"), seconds + 60)
 
     def on_host(self, command, **options):
-        """A program of the host in the network of the guest; as subprocess.Popen."""
+        """A program of the host in the network of the guest; as subprocess.Popen. It gets SIGTERM when this process ends,
+        which timeout(1) hands on."""
         inside = ["nsenter", f"--net=/proc/{self.qemu.pid}/ns/net", *map(str, command)]
-        return subprocess.Popen(inside, text=True, preexec_fn=end_with_parent, **options)
+        return subprocess.Popen(inside, text=True, preexec_fn=lambda: end_with_parent(signal.SIGTERM), **options)
 
     def end(self):
         if self.qemu.poll() is None:

@@ -37,14 +37,19 @@ class Place:
 
 class Kernel(Place):
     def __init__(self, guest, provider):
-        self.guest, self.name = guest, provider
+        self.guest, self.name, self.device = guest, provider, f"{provider}0"
         self.address = f"{VIEWS[provider][1]}.2"
 
-    def begin(self, *command):
+    def begin(self, *command, options=()):
+        """Runs a command; `options` are for uiw, which is not here."""
         quoted = " ".join("'" + str(word).replace("'", "'\\''") + "'" for word in command)
         return self.guest.begin(f"exec timeout {LIMIT} {quoted} 2>&1")
 
     run_here = Place.run
+
+    def kill(self, name):
+        """All programs of that name."""
+        self.run("sh", "-c", f"kill -9 $(pidof {name})")
 
     def said(self, number):
         return self.guest.said(number)
@@ -58,11 +63,12 @@ class Uiw(Place):
     def __init__(self, guest, provider, build):
         self.view, network = VIEWS[provider]
         self.guest, self.build, self.name = guest, build, f"uiw as {self.view}"
+        self.device = f"uiw_tap{tuple(VIEWS).index(provider)}"
         self.address = f"{network}.1"
 
     def begin_here(self, *command):
         output = tempfile.NamedTemporaryFile("w+", prefix="uiw-guest-")
-        process = self.guest.on_host(["timeout", LIMIT, *command], stdout=output, stderr=subprocess.STDOUT,
+        process = self.guest.on_host(["timeout", "--kill-after=5", LIMIT, *command], stdout=output, stderr=subprocess.STDOUT,
                                      stdin=subprocess.DEVNULL)
         return process, output
 
@@ -85,6 +91,6 @@ class Uiw(Place):
 
     def finish(self, begun):
         process, output = begun
-        process.wait(LIMIT + 60)
         with output:
+            process.wait(LIMIT + 60)
             return process.returncode, self.said(begun)

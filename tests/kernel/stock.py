@@ -44,23 +44,23 @@ PROGRAMS = (
 
 
 def filled(words, server, place):
-    device = "siw0" if isinstance(place, Kernel) else "uiw_tap1"
-    return [{"S": server.address, "D": device}.get(word, word) for word in words]
+    return [{"S": server.address, "D": place.device}.get(word, word) for word in words]
 
 
 @contextlib.contextmanager
 def talking(program, server, caller, options=()):
-    """Both ends under way."""
-    def begin(place, words):
-        more = {"options": options} if isinstance(place, Uiw) else {}
-        return place.begin(*filled(words, server, place), **more)
-
-    serves = begin(server, program.server)
+    """Both ends under way; whatever goes wrong, neither stays."""
+    serves = server.begin(*filled(program.server, server, server), options=options)
     try:
-        server.await_port(program.port)
-    except RuntimeError as error:
-        raise RuntimeError(f"{error}: {' '.join(program.server)} has said:\n{server.said(serves)}") from error
-    yield serves, begin(caller, program.caller)
+        try:
+            server.await_port(program.port)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}: {' '.join(program.server)} has said:\n{server.said(serves)}") from error
+        yield serves, caller.begin(*filled(program.caller, server, caller), options=options)
+    except BaseException:
+        for place in (server, caller):
+            place.kill(program.server[0])
+        raise
 
 
 class Talks:
@@ -85,19 +85,12 @@ class Talks:
             with talking(program, server, caller, options) as (serves, calls):
                 status, called_output = caller.finish(calls)
                 if status != 0:
-                    self.kill(server, program.server[0])
+                    server.kill(program.server[0])
                 server_status, output = server.finish(serves)
             text, times = program.says
             done = status == 0 and server_status == 0 and (times == 0 or called_output.count(text) == times)
-            right = done if succeeds else status not in (0, 124, 137)
+            right = done if succeeds else 0 < status < 124
             self.judge(f"{program.name}{more}, {way}: exit status {status} and {server_status}", right, called_output, output)
-
-    def kill(self, place, name):
-        """All of the programs of that name that the place runs."""
-        if place is self.kernel:
-            place.run_here("sh", "-c", f"kill -9 $(pidof {name})")
-        else:
-            place.kill(name)
 
     @contextlib.contextmanager
     def parameter(self, name, value):
@@ -106,8 +99,10 @@ class Talks:
         before = self.kernel.run_here("sh", "-c", f"cat {file} && echo {value} >{file}")
         if before[0] != 0:
             raise RuntimeError(f"siw's parameter {name} could not be set: {before[1]}")
-        yield
-        self.kernel.run_here("sh", "-c", f"echo {before[1].strip()} >{file}")
+        try:
+            yield
+        finally:
+            self.kernel.run_here("sh", "-c", f"echo {before[1].strip()} >{file}")
 
     def copy(self):
         """rcopy, whose files are compared."""
@@ -116,9 +111,9 @@ class Talks:
                 source = "/usr/bin/openssl" if pathlib.Path("/usr/bin/openssl").exists() else "/bin/busybox"
                 target = f"{folder}/copy" if server is self.uiw else "/tmp/copy"  # rcopy maps it, and 9p takes no maps
                 serves = server.begin("rcopy")
-                server.await_port(7427)
+                server.await_port(7427)  # rcopy serves until it is killed
                 status, output = caller.run("rcopy", source, f"{server.address}:{target}")
-                self.kill(server, "rcopy")
+                server.kill("rcopy")
                 server.finish(serves)
                 copied = pathlib.Path(target)
                 if server is self.kernel:
@@ -127,15 +122,17 @@ class Talks:
                 right = status == 0 and copied.exists() and filecmp.cmp(source, copied, shallow=False)
                 self.judge(f"rcopy, {way}: exit status {status}", right, output)
 
-    def end(self, title, how):
-        """What ends the connection of two programs that would go on for ever; both are to end."""
+    def end(self, title, how, killed=None):
+        """What ends the connection of two programs that would go on for ever; both are to end, and only that which is
+        killed by a signal."""
         for caller, server, way in self.directions():
             with talking(WITHOUT_END, server, caller) as (serves, calls):
                 server.await_port(WITHOUT_END.port, state="01")
                 how(caller, server)
                 status, output = caller.finish(calls)
                 server_status, other = server.finish(serves)
-            right = 124 not in (status, server_status)
+            right = all(0 <= one < 124 or role == killed and one in (-9, 137)
+                        for role, one in (("caller", status), ("server", server_status)))
             self.judge(f"{title}, {way}: exit status {status} and {server_status}", right, output, other)
 
 
@@ -170,8 +167,8 @@ def settings(guest, build, _provider, say):
 
 def ends(guest, build, _provider, say):
     talks = Talks(guest, build, say)
-    talks.end("the caller is killed", lambda caller, _server: talks.kill(caller, "rping"))
-    talks.end("the server is killed", lambda _caller, server: talks.kill(server, "rping"))
+    talks.end("the caller is killed", lambda caller, _server: caller.kill("rping"), "caller")
+    talks.end("the server is killed", lambda _caller, server: server.kill("rping"), "server")
     talks.end("the connection is reset",
               lambda *_: talks.kernel.run_here("ss", "-K", "state", "established", f"( sport = {WITHOUT_END.port} or "
                                                f"dport = {WITHOUT_END.port} )"))

@@ -207,7 +207,7 @@ int CmConnection::disconnect() {
   {
     const LockGuard lock(g_registry_lock);
     switch (phase_) {
-      case ConnectionPhase::none: return EINVAL;
+      case ConnectionPhase::none: return id_.route().is_roce() && id_.state() == CmState::listen ? 0 : EINVAL;
       case ConnectionPhase::calling:
       case ConnectionPhase::accepting: disconnect_wanted_ = true; return 0;
       case ConnectionPhase::requested:

@@ -210,7 +210,14 @@ int CmId::give_way() {
 int CmId::notify() {
   if (!route_.has_device()) return EINVAL;
   const LockGuard lock(g_registry_lock);
-  return connection_.has_stream() || state_ == CmState::listen ? 0 : EINVAL;
+  if (!route_.is_roce()) return connection_.has_stream() || state_ == CmState::listen ? 0 : EINVAL;
+  // The kernel's ib_cm takes the notice that a peer has begun to send, which replaces the peer's last message of the
+  // connection set-up, only while that message is awaited.
+  switch (connection_.phase()) {
+    case ConnectionPhase::accepting: return 0;
+    case ConnectionPhase::established: return EISCONN;
+    default: return EINVAL;
+  }
 }
 
 int CmId::resolve_ib_service() {

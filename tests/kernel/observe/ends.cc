@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace observe {
@@ -141,8 +142,10 @@ Listener::Listener(const Device& device) : device_(device), channel_(rdma_create
   rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP);
   sockaddr_in address = device.address;
   address.sin_port = htons(kPort);
-  if (rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&address)) != 0 || rdma_listen(id_, 8) != 0)
+  if (rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&address)) != 0 || rdma_listen(id_, 8) != 0) {
     std::perror("uiw_observe: listen");
+    std::exit(1);
+  }
   say("the called end", "listens");
 }
 

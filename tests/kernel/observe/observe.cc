@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
   const std::map<std::string, void (*)(const observe::Device&)> subjects{{"objects", observe::observe_objects},
                                                                          {"posts", observe::observe_posts},
                                                                          {"steps", observe::observe_steps},
-                                                                         {"called", observe::observe_called}};
+                                                                         {"called", observe::observe_called},
+                                                                         {"connections", observe::observe_connections}};
   const auto subject = argc == 3 ? subjects.find(argv[1]) : subjects.end();
   const bool calls = argc == 4 && std::strcmp(argv[1], "calls") == 0;
   if (subject == subjects.end() && !calls) {

@@ -66,9 +66,10 @@ inline ibv_qp_init_attr qp_attributes(const Device& device, ibv_qp_type type = I
 }
 
 // The subjects.
-void observe_steps(const Device& device);    // ibv_modify_qp
-void observe_objects(const Device& device);  // what is created and destroyed, with good and bad arguments
-void observe_posts(const Device& device);    // posts in each state, and bad requests
+void observe_connections(const Device& device);  // rdma_cm
+void observe_steps(const Device& device);        // ibv_modify_qp
+void observe_objects(const Device& device);      // what is created and destroyed, with good and bad arguments
+void observe_posts(const Device& device);        // posts in each state, and bad requests
 // Each operation between the queue pairs of two processes, with each kind of error.
 void observe_calls(const Device& device, const sockaddr_in& peer);
 void observe_called(const Device& device);

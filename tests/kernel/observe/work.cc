@@ -56,13 +56,13 @@ Receive receive_of(End& end, const Operation& operation) {
   Receive receive{};
   receive.piece = {end.address(1024), operation.length, end.region->lkey};
   receive.wr_id = 8;
-  receive.sg_list = &receive.piece;
   receive.num_sge = 1;
   return receive;
 }
 
 void post(End& end, Receive& receive) {
   ibv_recv_wr* bad = nullptr;
+  receive.sg_list = &receive.piece;
   ibv_post_recv(end.id->qp, &receive, &bad);
 }
 
@@ -92,7 +92,6 @@ Request request_of(End& end, const Operation& operation, const Exposed& target) 
   Request request{};
   request.piece = {end.address(0), operation.length, end.region->lkey};
   request.wr_id = 7;
-  request.sg_list = &request.piece;
   request.num_sge = 1;
   request.opcode = operation.opcode;
   request.send_flags = IBV_SEND_SIGNALED;
@@ -107,6 +106,7 @@ Request request_of(End& end, const Operation& operation, const Exposed& target) 
 
 int post(End& end, Request& request) {
   ibv_send_wr* bad = nullptr;
+  request.sg_list = &request.piece;
   errno = 0;  // the library of siw returns -1 without an errno
   return ibv_post_send(end.id->qp, &request, &bad);
 }
