@@ -138,8 +138,9 @@ class Held final : public CmLoop::Handler {
     close_descriptor(fd);
   }
   void ready(std::uint32_t) override {
-    const LockGuard lock(mutex_);
-    while (fd_ >= 0) {
+    for (;;) {
+      const LockGuard lock(mutex_);
+      if (fd_ < 0) return;
       const int fd = DescriptorChange().guard(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd < 0) return;
       close_descriptor(fd);
