@@ -44,13 +44,13 @@ enum Right : std::uint32_t {
   kRemoteRead = 4,
   kRemoteWrite = 8,
   kRemoteAtomic = 16,
+  kFlushGlobal = 512,  // a peer may flush what was written (rdmap::Flush)
+  kFlushPersistent = 1024,
   // Not rights but properties of a region:
   kBindWindows = 32,
-  kZeroBased = 64,     // windows cannot be bound to it (Verbs draft figure 19)
-  kOnDemand = 128,     // its memory need not be mapped yet
-  kFlushGlobal = 512,  // rights again: a peer may flush what was written (rdmap::Flush)
-  kFlushPersistent = 1024,
-  kNull = 256,  // null region: reads get zeros from `memory`, which has enough for any message; writes are dropped
+  kZeroBased = 64,  // windows cannot be bound to it (Verbs draft figure 19)
+  kOnDemand = 128,  // its memory need not be mapped yet
+  kNull = 256,      // null region: reads get zeros from `memory`, which has enough for any message; writes are dropped
 };
 
 // A range of registered memory. `base` is the tagged offset of its first octet: its address, 0 for zero-based

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "rdmap/atomic.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <atomic>
+#include <endian.h>
 
 #include "base/guarded_copy.h"
 
@@ -53,8 +50,8 @@ AtomicTarget target_of(const AtomicRequest& request, const ddp::Accessor& memory
     case AtomicOpcode::write: return {request.offset, kAtomicSize, ddp::kRemoteWrite, true};
     case AtomicOpcode::flush: {
       const Flush flush = flush_of(request.operands);
-      const std::uint32_t rights =
-          (flush.global ? ddp::kFlushGlobal : 0U) | (flush.persistent ? ddp::kFlushPersistent : 0U);
+      const std::uint32_t rights = (flush.global || !flush.persistent ? ddp::kFlushGlobal : 0U) |
+                                   (flush.persistent ? ddp::kFlushPersistent : 0U);
       const auto region = flush.whole_region ? memory.region(request.stag) : std::nullopt;
       if (region) return {region->base, region->length, rights, false};
       return {request.offset, flush.length, rights, false};
@@ -63,15 +60,6 @@ AtomicTarget target_of(const AtomicRequest& request, const ddp::Accessor& memory
     case AtomicOpcode::compare_swap: break;
   }
   return {request.offset, kAtomicSize, ddp::kRemoteAtomic, true};
-}
-
-bool execute_flush(std::byte* memory, std::uint64_t length, bool persistent) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!persistent || length == 0) return true;
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(memory) & ~(page - 1);
-  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(memory) + length;
-  return ::msync(reinterpret_cast<void*>(begin), end - begin, MS_SYNC) == 0;
 }
 
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original) {

@@ -4,8 +4,6 @@
 // memory.
 #pragma once
 
-#include <endian.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -30,10 +28,9 @@ constexpr std::uint64_t swap_bits(std::uint64_t original, const AtomicOperands& 
   return (original & ~operands.mask) | (operands.data & operands.mask);
 }
 
-// What the operation leaves of this value.
+// What a fetch-and-add or compare-and-swap leaves of this value.
 constexpr std::uint64_t result_of(AtomicOpcode opcode, const AtomicOperands& operands, std::uint64_t original) {
   if (opcode == AtomicOpcode::fetch_add) return add_fields(original, operands.data, operands.mask);
-  if (opcode == AtomicOpcode::write) return be64toh(operands.data);
   return compares_equal(original, operands) ? swap_bits(original, operands) : original;
 }
 
@@ -48,8 +45,5 @@ AtomicTarget target_of(const AtomicRequest& request, const ddp::Accessor& memory
 // Executes the operation on the 8 octets at `memory`, which is aligned to 8, and stores the value before the operation
 // in `original`. False, with no effect, if the memory is not accessible.
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original);
-// What was placed before is seen by all that read the memory, and if `persistent` it is on the medium of the file that
-// is mapped there. False if the kernel cannot do that. May block.
-bool execute_flush(std::byte* memory, std::uint64_t length, bool persistent);
 
 }  // namespace uiw::rdmap

@@ -237,17 +237,21 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
   return take_request(ulpdu, total, request, ready_to_receive);
 }
 
-// Accepts a request of the peer, unless it exceeds the negotiated IRD (RFC 5040 section 6.1, RFC 7306 section 5.2) or
-// there is no memory.
+// Whether the peer may have another request outstanding, by the negotiated IRD (RFC 5040 section 6.1, RFC 7306 section
+// 5.2).
+bool Receiver::has_room_for_request() const {
+  const std::uint64_t answering = reads_->answering.load(std::memory_order_acquire);
+  const std::uint64_t open = reads_->inbound.pushed() - answering;
+  return open < reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
+}
+
+// Accepts a request of the peer, unless it exceeds the negotiated IRD or there is no memory.
 Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
                                          const std::variant<ReadRequest, SharedReads::AtomicInbound>& request,
                                          bool ready_to_receive) {
   if (ready_to_receive) rtr_read_ = true;
-  const std::uint64_t answering = reads_->answering.load(std::memory_order_acquire);
-  const std::uint64_t open = reads_->inbound.pushed() - answering;
-  const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
   const SharedReads::Inbound inbound{request, progress()};
-  if (open >= limit) return fail(ulpdu, total, ddp::UntaggedError::no_buffer);
+  if (!has_room_for_request()) return fail(ulpdu, total, ddp::UntaggedError::no_buffer);
   if (!reads_->inbound.push(inbound)) {
     return fail(ulpdu, total, kCatastrophicStream);
   }
@@ -278,7 +282,20 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
   if (target.aligned && reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
     return fail(ulpdu, total, kCatastrophicStream);
   }
-  return take_request(ulpdu, total, SharedReads::AtomicInbound{request}, false);
+  SharedReads::AtomicInbound inbound{request};
+  if (request.opcode == AtomicOpcode::write) {
+    // It is a Write, so what the peer sends behind it finds it done.
+    if (!has_room_for_request()) return fail(ulpdu, total, ddp::UntaggedError::no_buffer);
+    if (rules_->watched) {
+      const Octets octets(reinterpret_cast<const std::byte*>(&request.operands.data), kAtomicSize);
+      host_.write_comes({request.stag, request.offset, octets, true, true});
+    }
+    const ddp::Hold held = hold(request.stag, target.offset, target.length, target.rights);
+    inbound.executed = held.error() == ddp::AccessError::none &&
+                       execute(request.opcode, request.operands, held.memory(), inbound.original);
+    if (!inbound.executed) return fail(ulpdu, total, kCatastrophicStream);
+  }
+  return take_request(ulpdu, total, inbound, false);
 }
 
 Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {

@@ -153,6 +153,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
   Verdict atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   Verdict atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
+  bool has_room_for_request() const;
   Verdict take_request(Octets ulpdu, std::size_t total,
                        const std::variant<ReadRequest, SharedReads::AtomicInbound>& request, bool ready_to_receive);
   bool place(Octets payload);

@@ -248,12 +248,6 @@ bool Checker::execute(const rdmap::AtomicRequest& request, std::byte* memory, st
   if (off_ || !warns() || !atomics_miss_processors()) return carry_out();
   const LockGuard lock(mutex_);
   if (!carry_out()) return false;
-  if (request.opcode == rdmap::AtomicOpcode::write) {  // an RDMA Write, whatever it is called
-    quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
-      forget_words(reinterpret_cast<std::uintptr_t>(memory), sizeof original);
-    });
-    return true;
-  }
   quietly([&]() UIW_NO_THREAD_SAFETY_ANALYSIS {
     look_at_word(static_cast<std::uint32_t>(request.stag), reinterpret_cast<std::uintptr_t>(memory), original,
                  rdmap::result_of(request.opcode, request.operands, original));

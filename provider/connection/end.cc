@@ -184,8 +184,9 @@ void Connection::peer_terminated(const rdmap::Terminate& terminate) {
       session_->transmitter.placed_before(*culprit);
       // An atomic operation on a misaligned address completes as an invalid request, as on InfiniBand. RFC 7306 section
       // 8.2 has no error code for misalignment, so the Terminate only says that the remote operation failed.
-      const bool atomic = sends_->at(*culprit).kind == rdmap::WorkKind::atomic;
-      if (atomic && status == rdmap::Status::remote_operation) status = rdmap::Status::remote_invalid_request;
+      const rdmap::SendWork& work = sends_->at(*culprit);
+      const bool aligned = work.kind == rdmap::WorkKind::atomic && work.atomic != rdmap::AtomicOpcode::flush;
+      if (aligned && status == rdmap::Status::remote_operation) status = rdmap::Status::remote_invalid_request;
     }
   }
   // A manual connection behaves as on InfiniBand, where the completion of the culprit alone reports the error.

@@ -150,13 +150,23 @@ int fetch_pages(std::byte* address, std::size_t length, bool writable) {
 
 bool persistent(const std::byte* address, std::size_t length) {
   const TextFile file = open_text_file("/proc/self/smaps");
-  if (file == nullptr) return false;
+  return file != nullptr && persistent(file.get(), address, length);
+}
+
+bool make_persistent(const std::byte* address, std::size_t length) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(address) + length;
+  return ::syscall(SYS_msync, begin, end - begin, MS_SYNC) == 0;
+}
+
+bool persistent(std::FILE* smaps, const std::byte* address, std::size_t length) {
   std::uintptr_t next = reinterpret_cast<std::uintptr_t>(address);  // all before it is persistent
   const std::uintptr_t end = next + length;
   std::array<char, 1024> line{};
   bool within = false;  // the mapping that the lines are about has `next`
   std::uintptr_t mapping_end = 0;
-  while (next < end && std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+  while (next < end && std::fgets(line.data(), line.size(), smaps) != nullptr) {
     std::uintptr_t from = 0, to = 0;
     // The first line of a mapping has its addresses; in VmFlags "sf" stands for synchronous page faults (MAP_SYNC).
     if (std::sscanf(line.data(), "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 
 namespace uiw::provider {
 
@@ -15,6 +16,10 @@ bool accessible(const std::byte* address, std::size_t length, bool writable);
 // Whether all of the range is mapped from files with MAP_SYNC, so that msync() makes what is there persistent. Reads
 // /proc/self/smaps. Thread-safe.
 bool persistent(const std::byte* address, std::size_t length);
+// As persistent(), of what such a file says.
+bool persistent(std::FILE* smaps, const std::byte* address, std::size_t length);
+// Writes memory that is persistent() to its medium. False if that fails. Blocks; not a cancellation point.
+bool make_persistent(const std::byte* address, std::size_t length);
 
 // Faults the pages of the range in, as far as the kernel can do that. 0, or EFAULT if a part is not mapped or does not
 // allow the access.

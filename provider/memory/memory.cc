@@ -51,13 +51,16 @@ bool whole_address_space(const void* address, std::size_t length, unsigned acces
 // Checks what a region is to be registered with. Returns 0, EINVAL, EOPNOTSUPP or EFAULT.
 int check_memory(const void* address, std::size_t length, unsigned access) {
   if (const int error = check_flags(access, kKnownAccess); error != 0) return error;
-  if ((access & kAccessFlushPersistent) != 0 && !persistent(static_cast<const std::byte*>(address), length))
-    return EOPNOTSUPP;
-  if (whole_address_space(address, length, access)) return (access & IBV_ACCESS_HUGETLB) != 0 ? EINVAL : 0;
+  const bool to_medium = (access & kAccessFlushPersistent) != 0;
+  if (whole_address_space(address, length, access)) {
+    if ((access & IBV_ACCESS_HUGETLB) != 0) return EINVAL;
+    return to_medium ? EOPNOTSUPP : 0;
+  }
   if (length > kMaxMrSize || reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
-  return accessible(static_cast<const std::byte*>(address), length, (access & IBV_ACCESS_LOCAL_WRITE) != 0) ? 0
-                                                                                                            : EFAULT;
+  const auto* const octets = static_cast<const std::byte*>(address);
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0 && !accessible(octets, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0))
+    return EFAULT;
+  return to_medium && !persistent(octets, length) ? EOPNOTSUPP : 0;
 }
 
 ddp::Region region_of(const Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {

@@ -109,6 +109,12 @@ verbs_context* import_context(ibv_device* device, int cmd_fd) {
   return nullptr;
 }
 
+// Those of operations that this libibverbs has no functions for.
+constexpr std::uint64_t absent_capabilities(unsigned late_operations) {
+  return (late_operations < 1 ? std::uint64_t{UIW_DEVICE_ATOMIC_WRITE} : 0) |
+         (late_operations < 2 ? std::uint64_t{UIW_DEVICE_FLUSH} : 0);
+}
+
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
                     std::size_t size) {
   if (input != nullptr && input->comp_mask != 0) return with_errno(EINVAL);
@@ -116,6 +122,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   ibv_device_attr_ex all;
   std::memset(&all, 0, sizeof all);
   context_of(context)->rnic->query_device(all);
+  all.device_cap_flags_ex &= ~absent_capabilities(late_send_ops());
   std::memset(static_cast<void*>(attributes), 0, size);
   std::memcpy(static_cast<void*>(attributes), &all, size < sizeof all ? size : sizeof all);
   return 0;

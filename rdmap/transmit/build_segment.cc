@@ -2,6 +2,8 @@
 // Builds the next segment to be sent: its headers, and the list of memory that has its payload.
 #include "rdmap/transmit/transmitter.h"
 
+#include <atomic>
+
 #include "rdmap/atomic.h"
 #include "rdmap/scatter_gather.h"
 #include "rdmap/transmit/disorder.h"
@@ -101,6 +103,17 @@ void Transmitter::build_empty_read(const Cursor& at, Segment& segment, Stag sour
   segment.header_size += kReadRequestSize;
 }
 
+// Carries out what the peer has requested; an Atomic Write has been carried out by the receiver.
+bool Transmitter::carry_out(const AtomicRequest& request, std::byte* memory, std::uint64_t length,
+                            std::uint64_t& original) {
+  if (request.opcode == AtomicOpcode::flush) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return !flush_of(request.operands).persistent || length == 0 || host_.make_persistent(memory, length);
+  }
+  if (rules_->watched) return host_.execute(request, memory, original);
+  return execute(request.opcode, request.operands, memory, original);
+}
+
 bool Transmitter::build_response(const Cursor& at, Segment& segment) {
   SharedReads::Inbound& inbound = reads_->inbound.at(at.response);
   if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound.request)) {
@@ -110,12 +123,7 @@ bool Transmitter::build_response(const Cursor& at, Segment& segment) {
       const ddp::Hold target = memory_.hold(request.stag, wanted.offset, wanted.length, wanted.rights);
       segment.refused = target.error();
       if (segment.refused != ddp::AccessError::none) return false;
-      const bool done = request.opcode == AtomicOpcode::flush
-                            ? execute_flush(target.memory(), wanted.length, flush_of(request.operands).persistent)
-                        : rules_->watched
-                            ? host_.execute(request, target.memory(), atomic->original)
-                            : execute(request.opcode, request.operands, target.memory(), atomic->original);
-      if (!done) return false;
+      if (!carry_out(request, target.memory(), wanted.length, atomic->original)) return false;
       atomic->executed = true;
     }
     build_untagged(segment, Opcode::atomic_response, kAtomicResponseQueue, at.atomic_msn, 0, 0, 0);

@@ -47,6 +47,12 @@ class SendHost {
   virtual bool execute(const AtomicRequest& request, std::byte* memory, std::uint64_t& original) {
     return rdmap::execute(request.opcode, request.operands, memory, original);
   }
+  // Writes the memory to the medium of the files that are mapped there, for a flush of the peer. False if that cannot
+  // be done. May block.
+  virtual bool make_persistent(std::byte* memory, std::uint64_t length) {
+    static_cast<void>(memory), static_cast<void>(length);
+    return false;
+  }
 
  protected:
   ~SendHost() = default;
@@ -138,6 +144,7 @@ class Transmitter {
   }
   // As hold_from(), besides it.
   void delay_from(std::uint64_t sequence) { hold_from_ = std::min(sequence, drain_from_); }
+  // Whether delay_from() holds anything back that hold_from() does not.
   bool delays() const { return hold_from_ < drain_from_; }
 
   // The socket has accepted nothing because some memory of the batch is not accessible. To find out which memory, the
@@ -265,6 +272,7 @@ class Transmitter {
   bool build(const Cursor& at, Segment& segment);
   void build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset);
   bool build_response(const Cursor& at, Segment& segment);
+  bool carry_out(const AtomicRequest& request, std::byte* memory, std::uint64_t length, std::uint64_t& original);
   void build_work(const Cursor& at, Segment& segment);
   void build_piece(const Cursor& at, Segment& segment, Stag target);
   void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left);

@@ -117,6 +117,10 @@ struct verbs_qp {
 
 // What the public header has from release 44 or 45 on.
 enum : std::uint64_t { UIW_QP_EX_WITH_FLUSH = 1 << 11, UIW_QP_EX_WITH_ATOMIC_WRITE = 1 << 12 };
+enum : std::uint64_t {  // IB_UVERBS_DEVICE_ATOMIC_WRITE, and IB_UVERBS_DEVICE_FLUSH_GLOBAL and _PERSISTENT
+  UIW_DEVICE_ATOMIC_WRITE = std::uint64_t{1} << 40,
+  UIW_DEVICE_FLUSH = std::uint64_t{3} << 38
+};
 enum { UIW_FLUSH_GLOBAL = 1 << 0, UIW_FLUSH_PERSISTENT = 1 << 1 };  // ibv_placement_type
 enum { UIW_FLUSH_RANGE = 0, UIW_FLUSH_MR = 1 };                     // ibv_selectivity_level
 

@@ -45,17 +45,14 @@ int release() {
 // All releases before 57 have the private ABI 34. Those that differ in ibv_qp_ex have no function that others lack, so
 // the library itself is asked where it looks for the mask.
 unsigned late_send_ops() {
-  static const unsigned count = [] {
-    constexpr unsigned kMost = 2;
-    for (unsigned one = 0; UIW_PABI == 34 && one < kMost; ++one) {
-      verbs_qp probe;
-      std::memset(static_cast<void*>(&probe), 0, sizeof probe);
-      probe.behind.words[one].comp_mask = VERBS_QP_EX;
-      if (ibv_qp_to_qp_ex(&probe.qp) != nullptr) return one;
-    }
-    return kMost;
-  }();
-  return count;
+  constexpr unsigned kMost = 2;
+  for (unsigned one = 0; UIW_PABI == 34 && one < kMost; ++one) {
+    verbs_qp probe;
+    std::memset(static_cast<void*>(&probe), 0, sizeof probe);
+    probe.behind.words[one].comp_mask = VERBS_QP_EX;
+    if (ibv_qp_to_qp_ex(&probe.qp) != nullptr) return one;
+  }
+  return kMost;
 }
 
 }  // namespace uiw::plugin

@@ -16,8 +16,8 @@ namespace {
 template <void (*add)(Qp& qp, ibv_send_wr& request)>
 struct Batch {
   static void offer(verbs_qp& base, std::uint64_t operations) {
-    // Programs take these two for supported if they are not null. Where libibverbs has none of them, nobody asks for
-    // them (create_qp_ex()).
+    // Programs take these two for supported if they are not null. create_qp_ex() refuses them where libibverbs has
+    // none.
     if ((operations & UIW_QP_EX_WITH_ATOMIC_WRITE) != 0) base.behind.words[0].wr_atomic_write = wr_atomic_write;
     if ((operations & UIW_QP_EX_WITH_FLUSH) != 0) base.behind.words[1].wr_flush = wr_flush;
     ibv_qp_ex& qp = base.qp_ex;

@@ -38,6 +38,9 @@ class CheckedWork final : public ConnectionWork {
   bool execute(const rdmap::AtomicRequest& request, std::byte* memory, std::uint64_t& original) override {
     return checker_.execute(request, memory, original);
   }
+  bool make_persistent(std::byte* memory, std::uint64_t length) override {
+    return queues_.make_persistent(memory, length);
+  }
   void is_refused(const rdmap::Terminate& terminate) override { checker_.is_refused(handle_, terminate); }
 
  private:

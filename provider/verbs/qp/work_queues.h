@@ -14,6 +14,7 @@
 
 #include "base/grace_period.h"
 #include "provider/connection/connection_host.h"
+#include "provider/memory/accessible.h"
 #include "rdmap/work.h"
 
 namespace uiw::provider {
@@ -65,6 +66,9 @@ class WorkQueues final : public ConnectionWork {
   bool carry_out_local();
 
   // Implement rdmap::SendHost.
+  bool make_persistent(std::byte* memory, std::uint64_t length) override {
+    return provider::make_persistent(memory, length);
+  }
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
   rdmap::Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override;
 

@@ -4,6 +4,8 @@
 // (RFC 5040 sections 4 and 5, RFC 5041 section 4, RFC 7306 sections 5 and 6).
 #pragma once
 
+#include <endian.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -45,9 +47,13 @@ class Judge {
   // The stream has found out what the peer is.
   void peer_known(mpa::PeerKind peer) { peer_ = peer; }
   // The stream has taken a request of the peer.
-  void asked(const rdmap::SharedReads::Inbound& request) { asked_.push_back({request}); }
+  void asked(const rdmap::SharedReads::Inbound& request) {
+    asked_.push_back({request});
+    const auto* const atomic = std::get_if<rdmap::SharedReads::AtomicInbound>(&request.request);
+    if (atomic != nullptr && atomic->executed) execute(atomic->request, asked_.back());
+  }
   // True if memory has changed: atomic operations are executed as their answers are built, in the order of the
-  // requests, each once (RFC 7306 section 5).
+  // requests, each once (RFC 7306 section 5); an Atomic Write when it has come.
   bool check_executed(rdmap::SharedReads& reads) {
     const bool changed = memory_.changed();
     for (std::uint64_t i = reads.inbound.popped(); i < reads.inbound.pushed(); ++i) {
@@ -118,6 +124,14 @@ class Judge {
     return sum;
   }
   void execute(const rdmap::AtomicRequest& request, Asked& asked) {
+    if (is_uiws_own(request.opcode)) {
+      check(peer_ == mpa::PeerKind::uiw);
+      asked.original = 0;
+      if (request.opcode == rdmap::AtomicOpcode::flush) return;
+      const std::byte* const word = memory_.accessed(request.stag, request.offset, 8, ddp::kRemoteWrite);
+      check(word != nullptr);
+      return memory_.expect(word, be64toh(request.operands.data));
+    }
     const std::byte* const target = memory_.accessed(request.stag, request.offset, 8, ddp::kRemoteAtomic);
     check(target != nullptr);
     const std::uint64_t original = memory_.expected(target);

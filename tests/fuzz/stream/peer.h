@@ -144,7 +144,8 @@ class Peer {
     last_ = true;
     const Name target = name(step.b);
     untagged(0x4A, 0, 1, read_msn_++, 0);
-    put(ulpdu_, step.e % 8 == 7 ? 1 : (step.e & 1) * 2U, 4);
+    // Fetch-and-add or compare-and-swap; or uiw's own Atomic Write or Flush; or what is none of these.
+    put(ulpdu_, (step.e & 0xC0) == 0xC0 ? 14 + (step.e & 1U) : step.e % 8 == 7 ? 1 : (step.e & 1) * 2U, 4);
     put(ulpdu_, step.c, 4);
     put(ulpdu_, target.stag, 4);
     put(ulpdu_, target.base + step.d, 8);

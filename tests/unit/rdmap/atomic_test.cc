@@ -374,13 +374,13 @@ TEST_CASE_METHOD(Single, "uiw's own atomics: what a responder refuses, memory un
   CHECK(target.words[0] == 100);
 }
 
-TEST_CASE("uiw's own atomics: a flush to a medium, and one that the kernel refuses", "[atomic]") {
-  auto* const memory =
-      static_cast<std::byte*>(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  REQUIRE(memory != MAP_FAILED);
-  CHECK(rdmap::execute_flush(memory + 100, 5000, true));
-  REQUIRE(::munmap(memory + 4096, 4096) == 0);
-  CHECK_FALSE(rdmap::execute_flush(memory + 100, 5000, true));
-  CHECK(rdmap::execute_flush(memory + 100, 5000, false));
-  ::munmap(memory, 4096);
+TEST_CASE_METHOD(Single, "uiw's own atomics: a write is done when it has come, before its answer is built",
+                 "[atomic]") {
+  end.start({.ird = 1, .peer = mpa::PeerKind::uiw});
+  Target target(end, ddp::kRemoteWrite | ddp::kLocalWrite);
+  REQUIRE(end.give(request(1, kWrite, 1, target.key(), 0x1000, {~kAll, kAll, 0, 0})) == mpa::UlpduSink::Verdict::go_on);
+  CHECK(target.words[0] == 0);
+  // One too many does nothing.
+  CHECK(end.give(request(2, kWrite, 2, target.key(), 0x1008, {~kAll, kAll, 0, 0})) == mpa::UlpduSink::Verdict::stop);
+  CHECK(target.words[1] == 200);
 }
