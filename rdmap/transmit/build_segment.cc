@@ -2,8 +2,6 @@
 // Builds the next segment to be sent: its headers, and the list of memory that has its payload.
 #include "rdmap/transmit/transmitter.h"
 
-#include <atomic>
-
 #include "rdmap/atomic.h"
 #include "rdmap/scatter_gather.h"
 #include "rdmap/transmit/disorder.h"
@@ -107,7 +105,7 @@ void Transmitter::build_empty_read(const Cursor& at, Segment& segment, Stag sour
 bool Transmitter::carry_out(const AtomicRequest& request, std::byte* memory, std::uint64_t length,
                             std::uint64_t& original) {
   if (request.opcode == AtomicOpcode::flush) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // For all who read the memory nothing is left to do: what came before the request was placed before it was taken.
     return !flush_of(request.operands).persistent || length == 0 || host_.make_persistent(memory, length);
   }
   if (rules_->watched) return host_.execute(request, memory, original);
