@@ -45,21 +45,14 @@ UIW_AS_BY_DMA std::uint64_t compare_swap(std::uint64_t* target, const AtomicOper
 
 }  // namespace
 
-AtomicTarget target_of(const AtomicRequest& request, const ddp::Accessor& memory) {
-  switch (request.opcode) {
-    case AtomicOpcode::write: return {request.offset, kAtomicSize, ddp::kRemoteWrite, true};
-    case AtomicOpcode::flush: {
-      const Flush flush = flush_of(request.operands);
-      const std::uint32_t rights = (flush.global || !flush.persistent ? ddp::kFlushGlobal : 0U) |
-                                   (flush.persistent ? ddp::kFlushPersistent : 0U);
-      const auto region = flush.whole_region ? memory.region(request.stag) : std::nullopt;
-      if (region) return {region->base, region->length, rights, false};
-      return {request.offset, flush.length, rights, false};
-    }
-    case AtomicOpcode::fetch_add:
-    case AtomicOpcode::compare_swap: break;
-  }
-  return {request.offset, kAtomicSize, ddp::kRemoteAtomic, true};
+AtomicTarget target_of_own(const AtomicRequest& request, const ddp::Accessor& memory) {
+  if (request.opcode == AtomicOpcode::write) return {request.offset, kAtomicSize, ddp::kRemoteWrite, true};
+  const Flush flush = flush_of(request.operands);
+  const std::uint32_t rights =
+      (flush.global || !flush.persistent ? ddp::kFlushGlobal : 0U) | (flush.persistent ? ddp::kFlushPersistent : 0U);
+  const auto region = flush.whole_region ? memory.region(request.stag) : std::nullopt;
+  if (region) return {region->base, region->length, rights, false};
+  return {request.offset, flush.length, rights, false};
 }
 
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original) {

@@ -40,7 +40,12 @@ struct AtomicTarget {
   std::uint32_t rights;
   bool aligned;  // the address of the memory has to be a multiple of kAtomicSize
 };
-AtomicTarget target_of(const AtomicRequest& request, const ddp::Accessor& memory);
+AtomicTarget target_of_own(const AtomicRequest& request, const ddp::Accessor& memory);
+inline AtomicTarget target_of(const AtomicRequest& request, const ddp::Accessor& memory) {
+  if (is_uiws_own(request.opcode)) [[unlikely]]
+    return target_of_own(request, memory);
+  return {request.offset, kAtomicSize, ddp::kRemoteAtomic, true};
+}
 
 // Executes the operation on the 8 octets at `memory`, which is aligned to 8, and stores the value before the operation
 // in `original`. False, with no effect, if the memory is not accessible.

@@ -282,8 +282,8 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
   if (target.aligned && reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
     return fail(ulpdu, total, kCatastrophicStream);
   }
-  SharedReads::AtomicInbound inbound{request};
   if (request.opcode == AtomicOpcode::write) {
+    SharedReads::AtomicInbound inbound{request};
     // It is a Write, so what the peer sends behind it finds it done.
     if (!has_room_for_request()) return fail(ulpdu, total, ddp::UntaggedError::no_buffer);
     if (rules_->watched) {
@@ -294,8 +294,9 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
     inbound.executed = held.error() == ddp::AccessError::none &&
                        execute(request.opcode, request.operands, held.memory(), inbound.original);
     if (!inbound.executed) return fail(ulpdu, total, kCatastrophicStream);
+    return take_request(ulpdu, total, inbound, false);
   }
-  return take_request(ulpdu, total, inbound, false);
+  return take_request(ulpdu, total, SharedReads::AtomicInbound{request}, false);
 }
 
 Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
