@@ -122,7 +122,7 @@ enum : std::uint64_t {  // IB_UVERBS_DEVICE_ATOMIC_WRITE, and IB_UVERBS_DEVICE_F
   UIW_DEVICE_FLUSH = std::uint64_t{3} << 38
 };
 enum { UIW_FLUSH_GLOBAL = 1 << 0, UIW_FLUSH_PERSISTENT = 1 << 1 };  // ibv_placement_type
-enum { UIW_FLUSH_RANGE = 0, UIW_FLUSH_MR = 1 };                     // ibv_selectivity_level
+enum { UIW_FLUSH_MR = 1 };                                          // ibv_selectivity_level, else IBV_FLUSH_RANGE
 
 // Structures and constants that the public header has from release 59 on. They have names of their own here, since the
 // installed header may be older or newer.
