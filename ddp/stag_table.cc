@@ -150,7 +150,7 @@ namespace {
 
 Access check(const Region& region, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
              const void* stream) {
-  if (region.domain != domain && (stream == nullptr || region.domain != stream)) {
+  if (region.domain != domain && domain != kAnyDomain && (stream == nullptr || region.domain != stream)) {
     return {nullptr, AccessError::not_associated};
   }
   if ((region.rights & rights) != rights) return {nullptr, AccessError::rights};

@@ -63,6 +63,11 @@ struct Region {
   const void* domain = nullptr;  // the protection domain; for a bound window of type 2 the stream
 };
 
+// Stands for every protection domain, where it was checked before that the peer may access the memory: an XRC target
+// checks that when a request arrives, by the shared receive queue that the request is for.
+inline constexpr char any_domain_mark = 0;
+inline constexpr const void* kAnyDomain = &any_domain_mark;
+
 enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_associated, rights };
 
 // The number of one registration of an STag, or of one later change of its address range (ibv_rereg_mr); `none` matches

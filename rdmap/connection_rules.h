@@ -22,8 +22,9 @@ struct ConnectionRules {
   // ends are uiw and follow the rules of InfiniBand: if the peer goes away, the program learns of that only when work
   // that it has posted fails.
   bool manual = false;
-  bool reliable = true;  // IBV_QPT_RC; on IBV_QPT_UC a message is lost if no receive is posted for it
-  bool one_cq = false;   // sends and receives complete to the same completion queue
+  bool reliable = true;     // IBV_QPT_RC; on IBV_QPT_UC a message is lost if no receive is posted for it
+  bool one_cq = false;      // sends and receives complete to the same completion queue
+  bool xrc_target = false;  // the peer names the shared receive queue that its work is for (kSharedQueue)
 
   // ---- FPDUs ----
   unsigned revision = 2;  // of MPA

@@ -85,6 +85,9 @@ constexpr Stag kProgressReport{kOwnStags + 1};
 // than it has confirmed so far. An end that completes Sends and Writes once they are placed (Completion::remote) needs
 // such a report: the message may be the reply to a Send or Write, which has to complete before the reply does.
 constexpr Stag kReportsWanted{kOwnStags + 2};
+// From an XRC_SEND to an XRC_RECV queue pair: what follows is for the shared receive queue of the peer whose number is
+// the tagged offset. InfiniBand has this number in each request (XRCETH); here it is said when it changes.
+constexpr Stag kSharedQueue{kOwnStags + 3};
 
 // The STag of a hello, a message by which an end tells its peer that it is uiw; the offset is kHelloOffset. The hello
 // of the initiator is its ready-to-receive message, an RDMA Write to this STag or an RDMA Read from it. If the

@@ -64,6 +64,9 @@ bool Receiver::take_own(const ddp::TaggedHeader& header) {
     host_.progress_reported(decode_progress(header.offset));
   } else if (header.stag == kReportsWanted) {
     host_.reports_wanted();
+  } else if (header.stag == kSharedQueue && rules_->xrc_target && !message_.begun) {
+    choose_domain(nullptr);  // also if there is no memory to choose one
+    choose_domain(host_.choose_queue(header.offset));
   }
   return true;
 }
@@ -190,6 +193,7 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
   }
   if (!message_.begun) {
     message_.lost = !host_.next_receive(message_.buffer);
+    if (message_.lost && !has_queue()) return fail(ulpdu, total, ddp::UntaggedError::invalid_queue);
     if (message_.lost && rules_->reliable) return Verdict::pause;
     message_.begun = true;
     message_.at = {};
@@ -341,6 +345,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
     return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unspecified});
   }
   const bool lost = !host_.next_receive(message_.buffer);
+  if (lost && !has_queue()) return fail(ulpdu, total, ddp::UntaggedError::invalid_queue);
   if (lost && rules_->reliable) return Verdict::pause;
   send_msn_ = next(send_msn_);
   note_progress();
@@ -490,6 +495,8 @@ std::optional<ReceiveBuffer> Receiver::forget_message() {
 }
 
 Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, TerminateError why, bool with_read_request) {
+  // Whatever the request is, there is no queue that it could be for.
+  if (!has_queue()) why = {ErrorType::remote_operation, ErrorCode::unexpected_opcode};
   if (!error_) error_ = terminate_for(why, ulpdu, total, with_read_request);
   return Verdict::stop;
 }

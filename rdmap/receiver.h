@@ -75,6 +75,9 @@ class ReceiveHost {
   virtual void peer_known(mpa::PeerKind peer, bool answer) { static_cast<void>(peer), static_cast<void>(answer); }
   // The peer wants progress reports (Transmitter::enable_reports()).
   virtual void reports_wanted() {}
+  // Called only if ConnectionRules::xrc_target: what the peer sends from now on is for its shared receive queue with
+  // this number. Returns the protection domain of that queue; null if there is none with the number.
+  virtual const void* choose_queue(std::uint64_t number) { return static_cast<void>(number), nullptr; }
   // Invalidates a local STag for the peer. No value if the STag was invalidated; otherwise the code of the remote
   // protection error (RFC 5040 figure 9).
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
@@ -92,6 +95,7 @@ class Receiver final : public mpa::UlpduSink {
     reads_ = &reads, rules_ = &rules;
     learns_ = rules.peer == mpa::PeerKind::not_known;
     if (rules.watched) write_target_ = Target::watched_write, response_target_ = Target::watched_response;
+    if (rules.xrc_target) choose_domain(nullptr);
   }
 
   // Denies rights to the peer whatever the registration of the target allows (Verbs draft section 8.1.2.2). Any thread,
@@ -120,6 +124,9 @@ class Receiver final : public mpa::UlpduSink {
   // entry of this operation. Otherwise no value.
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
+  // The shared receive queue that the peer has named is there no more (ConnectionRules::xrc_target).
+  void leave_queue() { choose_domain(nullptr); }
+
   // Whether a Send has arrived in part.
   bool in_message() const { return message_.begun; }
 
@@ -147,6 +154,9 @@ class Receiver final : public mpa::UlpduSink {
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
   bool take_own(const ddp::TaggedHeader& header);
+  // Without a domain no memory can be accessed, and no message be received.
+  void choose_domain(const void* domain) { memory_ = memory_.of(domain != nullptr ? domain : this); }
+  bool has_queue() const { return !rules_->xrc_target || memory_.domain() != this; }
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
   Verdict begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu, std::size_t total);
   Verdict read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
@@ -209,7 +219,7 @@ class Receiver final : public mpa::UlpduSink {
     std::uint32_t length = 0;  // 0 after a Send or Immediate Data
   };
 
-  const ddp::Accessor memory_;
+  ddp::Accessor memory_;  // of an XRC target: for the domain of the shared receive queue that the peer has named
   ddp::KnownSlot known_;
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;

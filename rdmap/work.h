@@ -39,7 +39,9 @@ enum class Status : std::uint8_t {
   rnr_exceeded,    // the peer has posted no receive for too long
 };
 
-enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate, local_invalidate, bind };
+// `choice` is uiw's own: no work request, but the message kSharedQueue, which names the shared receive queue of the
+// peer that the work behind it is for (XRC). It is never signaled, and completes unseen.
+enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate, local_invalidate, bind, choice };
 
 // Whether the peer answers this work; such work counts against ORD.
 constexpr bool is_answered(WorkKind kind) { return kind == WorkKind::read || kind == WorkKind::atomic; }
@@ -141,6 +143,12 @@ class SendQueue {
   // `sequence` is an entry that there is room for and that is not popped.
   SendWork& at(std::uint64_t sequence) {
     return reinterpret_cast<SendWork*>(entries_.of(sequence))[QueueMemory::index(sequence)];
+  }
+  // The entry of the request that `sequence` belongs to, if that is still in use: a choice belongs to the request
+  // behind it.
+  std::uint64_t request_of(std::uint64_t sequence) {
+    const bool used = sequence >= head() && sequence + 1 < tail_;
+    return used && at(sequence).kind == WorkKind::choice ? sequence + 1 : sequence;
   }
   std::span<const Sge> sges(std::uint64_t sequence) { return {sge_room(sequence), at(sequence).sges}; }
   // For entries of kind atomic.

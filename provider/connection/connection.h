@@ -140,6 +140,9 @@ class Connection final : rdmap::ReceiveHost {
   // the start-up deadline; `by_fault`: the user has asked for a fault (provider/process/faults/).
   enum class Lost { beginning, by_fault };
   void lose(Lost why) UIW_REQUIRES(locks.receive);
+  // The shared receive queue that the peer has named ends (XRC): refuses the message that is arriving, if there is one,
+  // and those that come until the peer names another.
+  void leave_queue() UIW_REQUIRES(locks.receive);
   // A completion queue has overflowed: sends a Terminate.
   void completion_lost() UIW_REQUIRES(locks.receive);
   // There is no memory for something that the session needs: ends it by RST.
@@ -394,6 +397,9 @@ class Connection final : rdmap::ReceiveHost {
     if (sequence >= sends_->head()) work_->answer_comes(sends_->at(sequence).id);
   }
   void progress_reported(const rdmap::Progress& progress) override UIW_REQUIRES(locks.receive);
+  const void* choose_queue(std::uint64_t number) override UIW_REQUIRES(locks.receive) {
+    return work_->choose_queue(number);
+  }
   void reports_wanted() override UIW_REQUIRES(locks.receive);
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override UIW_REQUIRES(locks.receive) {
     return work_->invalidate(stag);

@@ -31,6 +31,8 @@ class ConnectionWork : public rdmap::SendHost {
   // cannot be given back to its shared receive queue completes as flushed if `completes` is true, and is dropped
   // without a completion otherwise.
   virtual void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) = 0;
+  // As rdmap::ReceiveHost.
+  virtual const void* choose_queue(std::uint64_t number) { return static_cast<void>(number), nullptr; }
   // Every posted receive completes as flushed, except those of a shared receive queue, which stay there.
   virtual void flush_receives() = 0;
   // The connection ends with this Terminate: this end has found an error in what has arrived, or the peer has. Work
@@ -49,6 +51,9 @@ class ConnectionWork : public rdmap::SendHost {
 class ConnectionHost {
  public:
   virtual ibv_qp_state state() const = 0;
+  // Whether the queue pair follows the rules of InfiniBand, by which the completion of failed work is all that tells of
+  // it.
+  virtual bool follows_infiniband() const = 0;
   // Reports an async event to the program. Called with the receiver's lock held.
   virtual void report(ibv_event_type type) = 0;
 

@@ -85,6 +85,13 @@ void Connection::completion_lost() {
   end_with(rdmap::terminate_for(rdmap::kCatastrophicStream));
 }
 
+void Connection::leave_queue() {
+  if (is_idle()) return;
+  session_->receiver.leave_queue();
+  if (runs_or_closes() && session_->receiver.in_message())
+    received_error(rdmap::terminate_for(ddp::UntaggedError::invalid_queue));
+}
+
 void Connection::flush_work() {
   log_end(LogLevel::info, "the program moves the queue pair to ERROR");
   end(std::nullopt, rdmap::Status::flushed, true);
@@ -189,8 +196,7 @@ void Connection::peer_terminated(const rdmap::Terminate& terminate) {
       if (aligned && status == rdmap::Status::remote_operation) status = rdmap::Status::remote_invalid_request;
     }
   }
-  // A manual connection behaves as on InfiniBand, where the completion of the culprit alone reports the error.
-  if (!session_->rules.manual || !culprit) host_->report(IBV_EVENT_QP_FATAL);
+  if (!host_->follows_infiniband() || !culprit) host_->report(IBV_EVENT_QP_FATAL);
   end(culprit, status, true);
 }
 

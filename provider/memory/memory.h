@@ -48,6 +48,9 @@ class Pd : public std::enable_shared_from_this<Pd> {
   int users() const { return users_.load(std::memory_order_relaxed); }
   std::uint32_t listed_number() const { return listed_.number(); }
 
+ protected:
+  void hide() { listed_.leave(); }  // from what other processes are shown
+
  private:
   const std::shared_ptr<class Context> context_;
   std::atomic<int> users_{0};

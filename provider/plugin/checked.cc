@@ -14,6 +14,7 @@
 #include "provider/plugin/ops/pd.h"
 #include "provider/plugin/ops/qp.h"
 #include "provider/plugin/ops/srq.h"
+#include "provider/plugin/ops/xrc.h"
 #include "provider/plugin/refusals.h"
 #include "provider/process/faults/faults.h"
 #include "provider/verbs/inventory_source.h"
@@ -275,6 +276,13 @@ ibv_pd* checked_import_pd(ibv_context* context, std::uint32_t handle) {
   ibv_pd* const pd = LoggedOperation<"import_pd", import_pd>::call(context, handle);
   if (pd != nullptr) note([&] { checker().forget(pd); });
   return pd;
+}
+
+// Likewise: it ends with the queue pair's last handle.
+ibv_qp* checked_open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
+  ibv_qp* const qp = LoggedOperation<"open_qp", open_qp>::call(context, attributes);
+  if (qp != nullptr) note([&] { checker().forget(qp); });
+  return qp;
 }
 
 ibv_pd* checked_alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
@@ -563,6 +571,7 @@ const NamedOp kCheckedOps[] = {
     {"import_pd", op(checked_import_pd)},
     {"modify_qp", op(checked_modify_qp)},
     {"modify_srq", op(checked_modify_srq)},
+    {"open_qp", op(checked_open_qp)},
     {"poll_cq", op(checked_poll_cq)},
     {"post_recv", op(checked_post_recv)},
     {"post_send", op(checked_post_send)},

@@ -79,15 +79,17 @@ struct Cq : Handle {
   ibv_wc current;
   rnic::Cq::Stamp stamp;
 };
+struct Xrcd;
 struct Qp : Handle {
   verbs_qp base;
-  std::unique_ptr<rnic::QueuePair> rnic;
+  std::unique_ptr<rnic::QueuePair> rnic;  // of an XRC_RECV queue pair the last of its handles is the owner
   // A request that an ibv_wr_*() call has begun and whose data has not been set yet.
   ibv_send_wr pending;
   bool has_pending;
   // Of a process that is checked: where the batch that is open was begun, and the numbers of its requests.
   rnic::check::Place batch_caller{};
   std::vector<std::uint64_t> batch{};
+  Xrcd* xrcd = nullptr;  // of an XRC_RECV queue pair, which has no protection domain
 };
 
 inline Context* context_of(ibv_context* context) {

@@ -21,6 +21,7 @@
 #include "provider/plugin/ops/query.h"
 #include "provider/plugin/ops/refused.h"
 #include "provider/plugin/ops/srq.h"
+#include "provider/plugin/ops/xrc.h"
 #include "provider/plugin/refusals.h"
 #include "provider/verbs/fault_effects.h"
 
@@ -161,6 +162,7 @@ const NamedOp kOps[] = {
     {"alloc_td", logged<"alloc_td", alloc_td>()},
     {"attach_mcast", logged<"attach_mcast", attach_mcast>()},
     {"bind_mw", op(bind_mw)},
+    {"close_xrcd", logged<"close_xrcd", close_xrcd>()},
     {"create_ah", logged<"create_ah", create_ah>()},
     {"create_cq", logged<"create_cq", create_cq>()},
     {"create_cq_ex", logged<"create_cq_ex", create_cq_ex>()},
@@ -189,6 +191,8 @@ const NamedOp kOps[] = {
     {"modify_cq", logged<"modify_cq", modify_cq>()},
     {"modify_qp", logged<"modify_qp", modify_qp>()},
     {"modify_srq", logged<"modify_srq", modify_srq>()},
+    {"open_qp", logged<"open_qp", open_qp>()},
+    {"open_xrcd", logged<"open_xrcd", open_xrcd>()},
     {"poll_cq", op(poll_cq)},
     {"post_recv", op(post_recv)},
     {"post_send", op(post_send)},

@@ -73,22 +73,27 @@ void Context::close() {
   listed_.leave();
   unregister_context(this);
   // Stops at most 64 queue pairs at a time, since there may be no memory for a list of all of them. Queue pairs that
-  // have been stopped are not found again.
+  // have been stopped are not found again. One that another context has open goes on, by the engine of this one.
   struct {
     const Context* context;
     std::array<QueuePair*, 64> qps;
     std::size_t count;
-  } left{this, {}, 0};
+    bool goes_on;
+  } left{this, {}, 0, false};
   do {
     left.count = 0;
     for_each_queue_pair([&left](std::uint32_t, QueuePair& qp) {
       if (&qp.context() != left.context || left.count == left.qps.size()) return;
+      if (qp.is_open_elsewhere()) {
+        left.goes_on = true;
+        return;
+      }
       const auto end = left.qps.begin() + static_cast<std::ptrdiff_t>(left.count);
       if (std::find(left.qps.begin(), end, &qp) == end) left.qps[left.count++] = &qp;
     });
     for (std::size_t i = 0; i < left.count; ++i) left.qps[i]->stop();
   } while (left.count > 0);
-  engine_.stop();
+  if (!left.goes_on) engine_.stop();
 }
 
 bool Context::shares_file() const {
@@ -223,7 +228,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   }
   a.phys_port_cnt = 1;
   attributes.phys_port_cnt_ex = 1;
-  attributes.device_cap_flags_ex = kDeviceCapFlags | kDeviceCapFlagsEx;
+  if (device_.transport == Transport::roce) a.device_cap_flags |= IBV_DEVICE_XRC;
+  attributes.device_cap_flags_ex = a.device_cap_flags | kDeviceCapFlagsEx;
   attributes.hca_core_clock = kRawClockKhz;
   attributes.completion_timestamp_mask = kRawClockMask;
   attributes.cq_mod_caps.max_cq_count = kMaxModerationCount;
@@ -233,7 +239,10 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
       IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV | kOdpSupportFlush | kOdpSupportAtomicWrite;
   // For UD, adapters report on-demand paging only for Sends. Here receives of UD queue pairs may use such memory, too.
-  if (device_.transport == Transport::roce) attributes.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
+  if (device_.transport == Transport::roce) {
+    attributes.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
+    attributes.xrc_odp_caps = attributes.odp_caps.per_transport_caps.rc_odp_caps;
+  }
   attributes.max_dm_size = kMaxDmSize;
 }
 

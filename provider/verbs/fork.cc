@@ -26,6 +26,7 @@
 #include "provider/verbs/cq/cq.h"
 #include "provider/verbs/event_pipe.h"
 #include "provider/verbs/srq.h"
+#include "provider/verbs/xrc_domain.h"
 
 namespace uiw::provider {
 
@@ -68,6 +69,7 @@ void for_listed(Function function) {
 void before_fork() UIW_NO_THREAD_SAFETY_ANALYSIS {
   hooks = outer_hooks.load();
   leaves = hooks != nullptr && hooks->before();
+  lock_xrc_domains();  // a domain that is opened makes a completion queue
   contexts().mutex.lock();
   lock_completion_channels();
   EventPipe::lock_for_fork();
@@ -95,6 +97,7 @@ void in_parent() UIW_NO_THREAD_SAFETY_ANALYSIS {
   EventPipe::unlock_after_fork();
   unlock_completion_channels();
   contexts().mutex.unlock();
+  unlock_xrc_domains();
   if (hooks != nullptr) hooks->in_parent();
 }
 
@@ -120,6 +123,7 @@ void in_child() UIW_NO_THREAD_SAFETY_ANALYSIS {
   EventPipe::inherit_in_child();
   unlock_completion_channels();
   contexts().mutex.unlock();
+  forget_xrc_domains();
   if (hooks != nullptr) hooks->in_child();
 }
 

@@ -2,6 +2,7 @@
 #include "provider/verbs/qp_identity.h"
 
 #include "provider/verbs/context.h"
+#include "provider/verbs/xrc_domain.h"
 
 namespace uiw::provider {
 
@@ -15,6 +16,7 @@ QpIdentity::QpIdentity(Context& opened, Pd& domain, Cq& for_sends, Cq& for_recei
       type(of_type) {}
 
 void QpIdentity::report(ibv_event_type which) {
+  if (type == IBV_QPT_XRC_RECV) return static_cast<XrcDomain&>(pd).report(number, which);
   ibv_async_event event{};
   event.event_type = which;
   event.element.qp = handle;

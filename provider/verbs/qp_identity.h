@@ -31,7 +31,7 @@ struct QpIdentity {
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
 
-  bool is_reliable() const { return type == IBV_QPT_RC; }
+  bool is_reliable() const { return type != IBV_QPT_UC && type != IBV_QPT_UD; }
   // Changes the state from `from` to `to`; true also if it is `to` already. False if another thread has changed the
   // state meanwhile (to ERR, when a stream ended).
   bool step(ibv_qp_state from, ibv_qp_state to) { return state.compare_exchange_strong(from, to) || from == to; }

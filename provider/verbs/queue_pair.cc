@@ -21,6 +21,12 @@ std::unique_ptr<QueuePair> QueuePair::create(Context& context, Pd& pd, Cq* send_
   return Qp::create(context, pd, send_cq, receive_cq, attributes, handle, srq);
 }
 
+std::unique_ptr<QueuePair> QueuePair::create_target(Context& context, XrcDomain& domain, ibv_qp_init_attr& attributes,
+                                                    ibv_qp* handle) {
+  publish_inventory();
+  return Qp::create_target(context, domain, attributes, handle);
+}
+
 QueuePair::QueuePair(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes,
                      ibv_qp* handle, Srq* srq)
     : generation_(fork_generation()),

@@ -29,6 +29,7 @@ class Context;
 class Cq;
 class Pd;
 class Srq;
+class XrcDomain;
 
 class QueuePair : public Numbered {
  public:
@@ -41,11 +42,17 @@ class QueuePair : public Numbered {
   UIW_API static std::unique_ptr<QueuePair> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
                                                    ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq);
 
+  // An XRC_RECV queue pair of a RoCE device, likewise. `attributes.cap` is set to 0.
+  UIW_API static std::unique_ptr<QueuePair> create_target(Context& context, XrcDomain& domain,
+                                                          ibv_qp_init_attr& attributes, ibv_qp* handle);
+
   QpIdentity& identity() { return qp_; }
   std::uint32_t number() const { return qp_.number; }
   const ibv_qp* handle() const { return qp_.handle; }
   const Context& context() { return *qp_.context; }
-  bool completes_to(const Cq* cq) { return cq == &qp_.send_cq || cq == &qp_.receive_cq; }
+  virtual bool completes_to(const Cq* cq) { return cq == &qp_.send_cq || cq == &qp_.receive_cq; }
+  // Whether another context has it open too (ibv_open_qp), so that it does not end with its own.
+  virtual bool is_open_elsewhere() { return false; }
   // The number of async events about this queue pair that were written to the context's pipe.
   unsigned events_reported() { return qp_.events_reported.load(); }
 
@@ -81,6 +88,8 @@ class QueuePair : public Numbered {
   virtual void add(const ibv_send_wr& request) = 0;
   // ibv_wr_set_ud_addr, for the request that was added last.
   virtual void address_last(const ibv_ah* /*handle*/, std::uint32_t /*number*/, std::uint32_t /*qkey*/) {}
+  // ibv_wr_set_xrc_srqn, likewise.
+  virtual void name_last_queue(std::uint32_t /*number*/) {}
   // The next request that add() gets, an atomic operation without SGEs, becomes that of ibv_wr_atomic_write, or
   // ibv_wr_flush, on the peer's memory that it names.
   virtual void next_is_atomic_write(std::uint64_t /*octets*/) {}
@@ -90,6 +99,8 @@ class QueuePair : public Numbered {
   // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams support these calls.
   virtual int attach_group(const Gid&) { return EINVAL; }
   virtual int detach_group(const Gid&) { return EINVAL; }
+  // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, right after the creation.
+  virtual void block_own_multicast() {}
   // Whether the queue pair is attached to a group, and therefore cannot be destroyed.
   virtual bool is_attached() const { return false; }
 
@@ -129,6 +140,7 @@ class QueuePair : public Numbered {
     // Used by the thread that builds the batch.
     int error = 0;
     std::uint32_t size = 0;
+    std::uint32_t named_queue = 0;  // as Qp::named_queue_, after the batch
 
    private:
     bool await_slowly(Lock& lock);

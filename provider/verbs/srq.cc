@@ -8,11 +8,14 @@
 
 #include "base/grace_period.h"
 #include "base/mutex.h"
+#include "base/random.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
+#include "provider/verbs/cq/cq.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/receive_posting.h"
+#include "provider/verbs/xrc_domain.h"
 
 namespace uiw::provider {
 
@@ -21,8 +24,13 @@ namespace {
 bool size_allowed(std::uint32_t depth) { return depth > 0 && depth <= kMaxSrqWr; }
 
 std::uint32_t next_number() {
-  static std::atomic<std::uint32_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+  // Numbers of 24 bits, from a random one on: a peer of XRC that takes the number of another process's queue for one of
+  // this process should find none.
+  static std::atomic<std::uint32_t> last{static_cast<std::uint32_t>(secret_number())};
+  for (;;) {
+    const std::uint32_t number = (last.fetch_add(1, std::memory_order_relaxed) + 1) & 0xFFFFFF;
+    if (number != 0) return number;
+  }
 }
 
 // Lets a queue pair go on receiving, since a receive has been promised to it.
@@ -58,37 +66,51 @@ class Srq::Waker final : public CmLoop::Task {
   Srq* srq_ UIW_GUARDED_BY(mutex_);
 };
 
-std::unique_ptr<Srq> Srq::create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle) {
+std::unique_ptr<Srq> Srq::create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle,
+                                 std::shared_ptr<XrcDomain> domain, Cq* cq) {
   const std::uint32_t limit = arm ? attributes.srq_limit : 0;
   if (!size_allowed(attributes.max_wr) || attributes.max_sge > kMaxSge || limit > attributes.max_wr) {
     errno = EINVAL;
     return nullptr;
   }
   attributes.max_sge = std::max<std::uint32_t>(attributes.max_sge, 1);
-  return std::unique_ptr<Srq>(new Srq(pd, attributes, limit, handle));
+  return std::unique_ptr<Srq>(new Srq(pd, attributes, limit, handle, std::move(domain), cq));
 }
 
-Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle)
+Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle,
+         std::shared_ptr<XrcDomain> domain, Cq* cq)
     : pd_(pd),
       generation_(fork_generation()),
       handle_(handle),
       number_(next_number()),
       max_sges_(attributes.max_sge),
+      domain_(std::move(domain)),
+      cq_(cq),
       queue_(std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, attributes.max_sge)),
       limit_(limit),
       waker_(std::make_shared<Waker>(*this)) {
+  if (domain_) domain_->add(*this);
+  if (cq_ != nullptr) cq_->add_user();
   pd_.add_user();
 }
 
 Srq::~Srq() {
   listed_.leave();
+  stop();
   waker_->forget();
-  pd_.remove_user();
+  leave_to_parent();
+}
+
+void Srq::stop() {
+  if (domain_) domain_->remove(*this);
 }
 
 bool Srq::inherited() const { return generation_ != fork_generation(); }
 
-void Srq::leave_to_parent() { pd_.remove_user(); }
+void Srq::leave_to_parent() {
+  if (cq_ != nullptr) cq_->remove_user();
+  pd_.remove_user();
+}
 
 int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   const ReadSection section;
@@ -214,8 +236,9 @@ void Srq::query(ibv_srq_attr& attributes) {
   attributes.srq_limit = limit_;
 }
 
-SrqUser::SrqUser(Srq& srq)
+SrqUser::SrqUser(Srq& srq, std::unique_ptr<SrqUser> others)
     : srq_(srq),
+      others_(std::move(others)),
       sges_(std::make_unique_for_overwrite<rdmap::Sge[]>(srq.max_sges_)),
       none_(1, this),
       node_(none_.begin()) {
@@ -223,8 +246,37 @@ SrqUser::SrqUser(Srq& srq)
 }
 
 SrqUser::~SrqUser() {
+  for (auto other = std::move(others_); other;) other = std::move(other->others_);  // not one inside the other
   leave();
   srq_.users_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool SrqUser::completes_to(const Cq* cq) const {
+  for (const SrqUser* one = this; one != nullptr; one = one->others_.get())
+    if (one->srq_.cq_ == cq) return true;
+  return false;
+}
+
+bool SrqUser::bring_forward(std::uint64_t number, std::unique_ptr<SrqUser>& users) {
+  for (auto* at = &users; *at != nullptr; at = &(*at)->others_) {
+    if (!(*at)->is_of(number)) continue;
+    if (at == &users) return true;
+    auto found = std::move(*at);
+    *at = std::move(found->others_);
+    found->others_ = std::move(users);
+    users = std::move(found);
+    return true;
+  }
+  return false;
+}
+
+std::unique_ptr<SrqUser> SrqUser::without(const Srq& queue, std::unique_ptr<SrqUser> users) {
+  for (auto* at = &users; *at != nullptr; at = &(*at)->others_) {
+    if (!(*at)->is_of(queue.number())) continue;
+    *at = std::exchange((*at)->others_, nullptr);
+    break;
+  }
+  return users;
 }
 
 void SrqUser::move_to(Position position) {

@@ -26,19 +26,23 @@
 namespace uiw::provider {
 
 class Context;
+class Cq;
 class Pd;
 class SrqUser;
+class XrcDomain;
 
 class Srq {
  public:
   // Writes the granted sizes to `attributes`. Sets the limit `attributes.srq_limit` only if `arm` is true. Null with
   // errno: EINVAL for sizes or a limit out of range. Throws std::bad_alloc. `handle` is the program's ibv_srq, which
-  // events carry.
-  UIW_API static std::unique_ptr<Srq> create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle);
+  // events carry. With a domain it is a queue for XRC, whose receives complete to `cq`.
+  UIW_API static std::unique_ptr<Srq> create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle,
+                                             std::shared_ptr<XrcDomain> domain = nullptr, Cq* cq = nullptr);
   UIW_API ~Srq();
 
   std::uint32_t number() const { return number_; }
   const Pd& pd() const { return pd_; }
+  bool is_xrc() const { return domain_ != nullptr; }
   std::uint32_t listed_number() const { return listed_.number(); }
 
   // As the manual pages of ibv_post_srq_recv, ibv_modify_srq and ibv_query_srq say: 0 or an errno.
@@ -46,13 +50,16 @@ class Srq {
   UIW_API int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM if there is no memory for the new size
   UIW_API void query(ibv_srq_attr& attributes);
 
+  // To be called before the destructor, and before withdraw_events(): from here on no queue pair takes a receive, and
+  // no event is reported.
+  UIW_API void stop();
   // True if a parent process created the queue. Then leave_to_parent() is called instead of the destructor: it releases
   // the protection domain, and leaves the memory of the queue as it is.
   UIW_API bool inherited() const;
   UIW_API void leave_to_parent();
 
-  // Whether queue pairs use the queue. If they do, the queue must not be destroyed.
-  bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
+  // Whether queue pairs use the queue. If they do, the queue must not be destroyed. XRC_RECV queue pairs do not count.
+  bool in_use() const { return !is_xrc() && users_.load(std::memory_order_relaxed) != 0; }
   // The number of queue pairs that wait for a receive.
   std::size_t waiting();
   // Removes the events about this queue that the program has not read, and returns how many the program has read.
@@ -63,7 +70,8 @@ class Srq {
   using Line = std::list<SrqUser*>;
   class Waker;
 
-  Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle);
+  Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle, std::shared_ptr<XrcDomain> domain,
+      Cq* cq);
 
   std::uint32_t available() const UIW_REQUIRES(mutex_) { return queue_->size() - promised_; }
   std::size_t promise() UIW_REQUIRES(mutex_);
@@ -79,6 +87,8 @@ class Srq {
   ibv_srq* const handle_;
   const std::uint32_t number_;
   const std::uint32_t max_sges_;
+  const std::shared_ptr<XrcDomain> domain_;
+  Cq* const cq_;
   std::atomic<int> users_{0};
   std::atomic<unsigned> events_reported_{0};
 
@@ -98,7 +108,8 @@ class Srq {
 // receive that it took last.
 class SrqUser {
  public:
-  explicit SrqUser(Srq& srq);
+  // `others`: the places of an XRC_RECV queue pair in other queues.
+  explicit SrqUser(Srq& srq, std::unique_ptr<SrqUser> others = nullptr);
   ~SrqUser();  // called when look-ups by number no longer find the queue pair
   SrqUser(const SrqUser&) = delete;
   SrqUser& operator=(const SrqUser&) = delete;
@@ -106,6 +117,17 @@ class SrqUser {
   // Called instead of the destructor in the child of a fork, for a queue pair of the parent process
   // (QueuePair::leave_to_parent()).
   void leave_to_parent() { srq_.users_.fetch_sub(1, std::memory_order_relaxed); }
+
+  // Of this place and the others.
+  bool completes_to(const Cq* cq) const;
+  bool is_of(std::uint64_t number) const { return srq_.number() == number; }
+  const Pd& pd() const { return srq_.pd(); }
+  // Where receives complete: of a queue for XRC its own completion queue, else that of the queue pair.
+  Cq& cq_or(Cq& of_queue_pair) const { return srq_.cq_ != nullptr ? *srq_.cq_ : of_queue_pair; }
+  // Puts the place in the queue with this number in front of the others. False if there is none.
+  static bool bring_forward(std::uint64_t number, std::unique_ptr<SrqUser>& users);
+  // Ends the place in this queue.
+  static std::unique_ptr<SrqUser> without(const Srq& queue, std::unique_ptr<SrqUser> users);
 
   // Sets the number of the queue pair whose progress() is called when a receive has been promised to it.
   void set_qp_number(std::uint32_t number) { qp_number_ = number; }
@@ -132,6 +154,7 @@ class SrqUser {
   void move_to(Position position) UIW_REQUIRES(srq_.mutex_);
 
   Srq& srq_;
+  std::unique_ptr<SrqUser> others_;
   std::uint32_t qp_number_ = 0;
   const std::unique_ptr<rdmap::Sge[]> sges_;
   std::atomic<bool> promised_{false};  // written under the queue's lock

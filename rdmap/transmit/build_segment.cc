@@ -199,6 +199,7 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
              segment.header + segment.header_size);
       segment.header_size += kAtomicRequestSize;
       break;
+    case WorkKind::choice: build_tagged(segment, Opcode::write, kSharedQueue, work.remote_offset, 0); break;
     case WorkKind::immediate:
     case WorkKind::local_invalidate:
     case WorkKind::bind: break;

@@ -8,9 +8,10 @@ namespace uiw::rdmap {
 
 namespace {
 
-// Whether this is a message that only a uiw peer accepts: a Send with immediate data, or an atomic operation of uiw's
-// own.
+// Whether this is a message that only a uiw peer accepts: a Send with immediate data, an atomic operation of uiw's own,
+// or the name of a shared receive queue.
 bool is_uiws_own(const SendWork& work) {
+  if (work.kind == WorkKind::choice) return true;
   return work.kind == WorkKind::send ? work.has_immediate : work.kind == WorkKind::atomic && is_uiws_own(work.atomic);
 }
 

@@ -349,6 +349,7 @@ void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
   ended_ = true;
+  if (culprit) culprit = queue_.request_of(*culprit);
   if (tracker_.remote() && !(culprit && *culprit < sent_.sequence)) release_unsignaled();
   bool in_error = false;  // completions come in order, and none succeeds after a failure
   while (!queue_.empty()) {

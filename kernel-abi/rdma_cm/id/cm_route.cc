@@ -31,7 +31,9 @@ constexpr std::uint16_t kLastAnyPort = 60999;
 
 }  // namespace
 
-bool CmRoute::is_reliable() const { return qp_type_ == IBV_QPT_RC; }
+bool CmRoute::is_reliable() const {
+  return qp_type_ == IBV_QPT_RC || qp_type_ == IBV_QPT_XRC_SEND || qp_type_ == IBV_QPT_XRC_RECV;
+}
 
 bool CmRoute::uses_tcp() const { return port_space_ == RDMA_PS_TCP || (port_space_ == RDMA_PS_IB && is_reliable()); }
 

@@ -35,6 +35,7 @@ struct Batch {
     qp.wr_bind_mw = wr_bind_mw;
     qp.wr_local_inv = wr_local_inv;
     qp.wr_set_ud_addr = wr_set_ud_addr;
+    qp.wr_set_xrc_srqn = wr_set_xrc_srqn;
     qp.wr_set_sge = wr_set_sge;
     qp.wr_set_sge_list = wr_set_sge_list;
     qp.wr_set_inline_data = wr_set_inline_data;
@@ -181,6 +182,12 @@ struct Batch {
     Qp* qp = of(handle);
     if (!qp->has_pending) return qp->rnic->address_last(ah, number, qkey);
     qp->pending.wr.ud = {ah, number, qkey};
+  }
+  // Likewise.
+  static void wr_set_xrc_srqn(ibv_qp_ex* handle, std::uint32_t number) {
+    Qp* qp = of(handle);
+    if (!qp->has_pending) return qp->rnic->name_last_queue(number);
+    qp->pending.qp_type.xrc.remote_srqn = number;
   }
 };
 

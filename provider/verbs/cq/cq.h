@@ -118,6 +118,7 @@ class Cq {
   int channel_number() const { return channel_number_; }
   const Context& context() const { return *context_; }
   std::uint32_t listed_number() const { return listed_.number(); }
+  void hide() { listed_.leave(); }  // from what other processes are shown
   int users() const { return users_.load(std::memory_order_relaxed); }
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }

@@ -288,6 +288,8 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
   const bool multicast = arrival.header.destination_qp == kMulticastQp;  // then this queue pair is in the group
   if (!receives || (!multicast && !is_ours(arrival.to))) return drop(DatagramDrop::destination);
+  const bool own = arrival.header.source_qp == number() && is_ours(arrival.from);
+  if (multicast && blocks_own_multicast_ && own) return;
   if (arrival.header.qkey != attributes_.qkey) return drop(DatagramDrop::qkey);
   // Programs post receives of the size of the MTU, and rely on the network to deliver nothing longer.
   if (arrival.payload.size() > most_octets(qp_.context->device())) return drop(DatagramDrop::malformed);

@@ -45,6 +45,7 @@ class DatagramQp final : public QueuePair, public DatagramTarget {
   void completion_lost() override;
   void show(ShownQp& shown, PortCounts& traffic) override;
   int attach_group(const Gid& group) override;
+  void block_own_multicast() override { blocks_own_multicast_ = true; }
   int detach_group(const Gid& group) override;
   bool is_attached() const override;
 
@@ -69,6 +70,7 @@ class DatagramQp final : public QueuePair, public DatagramTarget {
   alignas(64) SectionMutex send_;
   DatagramSender sender_;
   std::shared_ptr<DatagramPort> port_;
+  bool blocks_own_multicast_ = false;
   mutable Mutex groups_mutex_;
   std::vector<Gid> groups_ UIW_GUARDED_BY(groups_mutex_);  // the groups that this queue pair is attached to
   std::shared_ptr<DatagramPort> multicast_ UIW_GUARDED_BY(groups_mutex_);  // made by the first attach_group()

@@ -106,6 +106,21 @@ int WorkQueues::build(std::uint64_t sequence, const ibv_send_wr& request, const 
   return 0;
 }
 
+int WorkQueues::choose_before(std::uint64_t sequence, std::uint32_t queue) {
+  const rdmap::SendWork& request = sends_.at(sequence);
+  if (request.kind == rdmap::WorkKind::atomic) {
+    if (!sends_.has_operand_room(sequence + 1)) return ENOMEM;
+    sends_.operands(sequence + 1) = sends_.operands(sequence);
+  }
+  const std::size_t size = request.inlined ? request.length : request.sges * sizeof(rdmap::Sge);
+  if (size > 0) std::memcpy(sends_.inline_room(sequence + 1), sends_.inline_room(sequence), size);
+  sends_.at(sequence + 1) = request;
+  sends_.at(sequence) = {};
+  sends_.at(sequence).kind = rdmap::WorkKind::choice;
+  sends_.at(sequence).remote_offset = queue;
+  return 0;
+}
+
 int WorkQueues::build_atomic(std::uint64_t sequence, const ibv_send_wr& request) {
   if (!sends_.has_operand_room(sequence)) return ENOMEM;
   rdmap::SendWork& work = sends_.at(sequence);

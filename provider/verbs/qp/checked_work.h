@@ -32,6 +32,7 @@ class CheckedWork final : public ConnectionWork {
   bool receive_there() const override { return queues_.receive_there(); }
   void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override;
   void flush_receives() override;
+  const void* choose_queue(std::uint64_t number) override { return queues_.choose_queue(number); }
   void refuses(const rdmap::Terminate& terminate) override { checker_.refuses(handle_, terminate); }
   void write_comes(const rdmap::ReceiveHost::Part& part) override;
   void answer_comes(std::uint64_t id) override { checker_.sink_begins(id); }

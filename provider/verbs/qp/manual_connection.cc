@@ -171,7 +171,7 @@ bool Qp::check_retry_timer(std::chrono::nanoseconds late) {
       connection_.send();  // work that has waited until the work before it was placed
       return !sends().empty();
     }
-    culprit = sends().head();
+    culprit = sends().request_of(sends().head());
     // With Completion::local, work that the peer does not accept may have completed already; then the oldest work is
     // not the culprit.
     const bool by_queue = rdmap::uses_queue(sends().at(*culprit), rdmap::kSendQueue);

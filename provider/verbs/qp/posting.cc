@@ -71,10 +71,14 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   for (; request != nullptr && error == 0; request = request->next) {
     const std::uint64_t sequence = sends().tail();
     if (!sends().has_room(sequence)) {
-      error = make_room(sequence) ? 0 : ENOMEM;
+      error = make_room(sequence) ? 0 : qp_.type == IBV_QPT_XRC_RECV ? EINVAL : ENOMEM;
       late = too_late();  // make_room() may have sent the last octets and FIN
     }
     if (error == 0) error = queues_.build(sequence, *request, able);
+    if (error == 0 && names_queue(*request)) {
+      error = name_queue(sequence, request->qp_type.xrc.remote_srqn, able);
+      late = too_late();
+    }
     if (error != 0) break;
     if (late) {
       push_prepared(1);
@@ -85,6 +89,19 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   if (error != 0 && bad != nullptr) *bad = request;
   send_what_is_posted(first, lock);
   return error;
+}
+
+// The request that has been built as the entry `sequence`, the tail, is for this shared receive queue of the peer. If
+// the request can only be flushed, its queue does not matter.
+int Qp::name_queue(std::uint64_t sequence, std::uint32_t queue, const WorkQueues::Abilities& able) {
+  if (!able.uiws_own) return EOPNOTSUPP;
+  if (queue == named_queue_ || too_late()) return 0;
+  if (!make_room(sequence + 1)) return ENOMEM;
+  if (too_late()) return 0;  // make_room() may have sent the last octets and FIN
+  if (const int error = queues_.choose_before(sequence, queue); error != 0) return error;
+  sends().push();
+  named_queue_ = queue;
+  return 0;
 }
 
 // Whether the posts from `first` on are sent now, or wait for the next posts. There must be a stream.
@@ -191,6 +208,7 @@ void Qp::begin_batch() {
   Lock lock(connection_.locks.send);
   if (!batch_.begin(lock, state_allows_posts() ? 0 : EINVAL)) return;
   batch_abilities_ = abilities();
+  batch_.named_queue = named_queue_;
   extension_ = {};
 }
 
@@ -208,13 +226,34 @@ void Qp::add(const ibv_send_wr& request) {
   }
   if (batch_.error == 0 && extension.index() != 0) batch_.error = queues_.extend(sequence, extension, batch_abilities_);
   if (batch_.error == 0) ++batch_.size;
+  if (names_queue(request) && request.qp_type.xrc.remote_srqn != 0) name_last_queue(request.qp_type.xrc.remote_srqn);
+}
+
+// The program may name the queue before the data of the request or after the data; so the last request has been added
+// already.
+void Qp::name_last_queue(std::uint32_t queue) {
+  if (batch_.error != 0 || batch_.size == 0 || queue == batch_.named_queue || qp_.type != IBV_QPT_XRC_SEND) return;
+  const std::uint64_t last = sends().tail() + batch_.size - 1;
+  if (rdmap::is_local(sends().at(last).kind)) return;  // it is for no queue
+  if (!batch_abilities_.uiws_own) batch_.error = EOPNOTSUPP;
+  if (batch_.error == 0 && !sends().has_room(last + 1)) {
+    const LockGuard lock(connection_.locks.send);
+    if (!make_room(last + 1)) batch_.error = ENOMEM;
+  }
+  if (batch_.error == 0) batch_.error = queues_.choose_before(last, queue);
+  if (batch_.error != 0) return;
+  ++batch_.size;
+  batch_.named_queue = queue;
 }
 
 int Qp::end_batch() {
   UniqueLock lock(connection_.locks.send);
   const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
   const std::uint64_t first = sends().tail();
-  if (error == 0) push_prepared(batch_.size);
+  if (error == 0) {
+    push_prepared(batch_.size);
+    named_queue_ = batch_.named_queue;
+  }
   batch_.end();
   if (error == 0) send_what_is_posted(first, lock);
   return error;

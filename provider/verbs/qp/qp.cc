@@ -13,6 +13,8 @@
 #include "provider/verbs/fork.h"
 #include "provider/verbs/inventory_source.h"
 #include "provider/verbs/qp/qp_attributes.h"
+#include "provider/verbs/srq.h"
+#include "provider/verbs/xrc_domain.h"
 
 namespace uiw::provider {
 
@@ -35,23 +37,35 @@ bool is_known(ibv_qp_type type) {
 
 std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                ibv_qp* handle, Srq* srq) {
-  const bool has_receive_queue = srq == nullptr;
-  if (attributes.qp_type != IBV_QPT_RC && attributes.qp_type != IBV_QPT_UC) {
+  const Transport transport = context.device().transport;
+  const bool sends_xrc = attributes.qp_type == IBV_QPT_XRC_SEND && transport == Transport::roce;
+  if (attributes.qp_type != IBV_QPT_RC && attributes.qp_type != IBV_QPT_UC && !sends_xrc) {
     errno = is_known(attributes.qp_type) ? EOPNOTSUPP : EINVAL;  // as the kernel
     return nullptr;
   }
-  if (send_cq == nullptr || receive_cq == nullptr ||
-      !grant(attributes.cap, has_receive_queue, context.device().transport)) {
+  if (sends_xrc) receive_cq = send_cq;  // it has no receive queue
+  const bool other_srq = srq != nullptr && (sends_xrc || srq->is_xrc());
+  if (send_cq == nullptr || receive_cq == nullptr || other_srq ||
+      !grant(attributes.cap, srq == nullptr && !sends_xrc, transport)) {
     errno = EINVAL;
     return nullptr;
   }
-  std::unique_ptr<Qp> qp(new Qp(context, pd, *send_cq, *receive_cq, attributes, handle, srq));
-  if (!qp->take_number()) {
-    const int error = errno == EMFILE || errno == ENFILE ? errno : ENOMEM;
-    qp.reset();
-    errno = error;
-  }
-  return qp;
+  return with_number(std::unique_ptr<Qp>(new Qp(context, pd, *send_cq, *receive_cq, attributes, handle, srq)));
+}
+
+std::unique_ptr<Qp> Qp::create_target(Context& context, XrcDomain& domain, ibv_qp_init_attr& attributes,
+                                      ibv_qp* handle) {
+  Cq& nowhere = domain.no_completions();
+  attributes.cap = {};
+  return with_number(std::unique_ptr<Qp>(new Qp(context, domain, nowhere, nowhere, attributes, handle, nullptr)));
+}
+
+std::unique_ptr<Qp> Qp::with_number(std::unique_ptr<Qp> qp) {
+  if (qp->take_number()) return qp;
+  const int error = errno == EMFILE || errno == ENFILE ? errno : ENOMEM;
+  qp.reset();
+  errno = error;
+  return nullptr;
 }
 
 Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
@@ -70,6 +84,10 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
   qp_.state = idle();
   // The default until the program sets flags.
   attributes_.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+}
+
+bool Qp::is_open_elsewhere() {
+  return qp_.type == IBV_QPT_XRC_RECV && static_cast<XrcDomain&>(qp_.pd).is_open_elsewhere(number(), *qp_.context);
 }
 
 void Qp::stop() {
@@ -98,6 +116,7 @@ void Qp::stop() {
   connection_.abandon(false);
   end_attempt();
   queues_.leave_shared();
+  if (qp_.type == IBV_QPT_XRC_RECV) queues_.leave_queues();
   queues_.release_windows();
 }
 
@@ -107,7 +126,7 @@ Qp::~Qp() { stop(); }
 void Qp::after_fork_in_child() { connection_.after_fork_in_child(); }
 
 int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
-  if (queues_.is_shared() || state() == IBV_QPS_RESET) {
+  if (qp_.type > IBV_QPT_UD || queues_.is_shared() || state() == IBV_QPS_RESET) {
     if (bad != nullptr) *bad = requests;
     return EINVAL;
   }
@@ -147,6 +166,7 @@ void Qp::reset() {
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   if (inherited()) return EIO;
+  mask = meant(qp_.type, mask);
   if (connects(attributes, mask) && (mask & IBV_QP_STATE) != 0 && number_in(attributes.qp_state) == IBV_QPS_RTR &&
       state() == IBV_QPS_INIT) {
     if (const int error = find_peer(attributes); error != 0) return error;

@@ -34,11 +34,14 @@ namespace uiw::provider {
 class Qp final : public QueuePair, public Driven, public Attachable, private ConnectionHost {
  public:
   // Fills in `attributes.cap` with the granted values. Null with errno: EINVAL for values beyond the device's or a
-  // missing completion queue, EOPNOTSUPP for a type other than RC and UC, ENOMEM, EMFILE, ENFILE. `handle` is the
-  // program's ibv_qp, which events carry. With `srq` the queue pair has no receive queue of its own. Context, domain,
-  // queues and `srq` must remain live as long as the queue pair.
+  // missing completion queue, EOPNOTSUPP for a type other than RC, UC and (on RoCE) XRC_SEND, ENOMEM, EMFILE, ENFILE.
+  // `handle` is the program's ibv_qp, which events carry. With `srq` the queue pair has no receive queue of its own.
+  // Context, domain, queues and `srq` must remain live as long as the queue pair.
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
+  // See QueuePair.
+  static std::unique_ptr<Qp> create_target(Context& context, XrcDomain& domain, ibv_qp_init_attr& attributes,
+                                           ibv_qp* handle);
   ~Qp() override;
   // Ends the connection; TCP still sends the octets that it has accepted.
   void stop() override;
@@ -58,6 +61,11 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   int end_batch() override;
   void abort_batch() override;
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
+  void name_last_queue(std::uint32_t queue) override;
+  bool completes_to(const Cq* cq) override;
+  bool is_open_elsewhere() override;
+  // A shared receive queue that the peer of an XRC_RECV queue pair may have named is about to end.
+  void leave_queue(const Srq& queue);
   // The number of send requests, or of receives, that are posted and not complete.
   std::uint32_t sends_outstanding();
   std::uint32_t receives_outstanding();
@@ -125,6 +133,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
      Srq* srq);
 
+  static std::unique_ptr<Qp> with_number(std::unique_ptr<Qp> qp);
   int check(ibv_qp_state from, int to, const ibv_qp_attr& attributes, int mask);
   int take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attributes, int mask);
   void advance(ibv_qp_state from, ibv_qp_state to);
@@ -138,7 +147,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
   ibv_qp_state idle() const { return rnic_ ? IBV_QPS_INIT : IBV_QPS_RESET; }
   // Whether the queue pair follows the rules of InfiniBand from RTS on: without rdma_cm, or on a device shown as RoCE.
-  bool follows_infiniband() const { return manual_.load(std::memory_order_relaxed) || !rnic_; }
+  bool follows_infiniband() const override { return manual_.load(std::memory_order_relaxed) || !rnic_; }
   // Whether work fails if it waits too long for the peer (RetryTimer). With rdma_cm this is so only on a device shown
   // as RoCE, and not before the step to RTS, which sets the limits.
   bool retries() const {
@@ -155,6 +164,12 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   WorkQueues::Abilities abilities() const UIW_REQUIRES(connection_.locks.send);
   bool state_allows_posts() const;
   bool make_room(std::uint64_t sequence) UIW_REQUIRES(connection_.locks.send);
+  // Whether the request names a shared receive queue of the peer.
+  bool names_queue(const ibv_send_wr& request) const {
+    return qp_.type == IBV_QPT_XRC_SEND && request.opcode != IBV_WR_BIND_MW && request.opcode != IBV_WR_LOCAL_INV;
+  }
+  int name_queue(std::uint64_t sequence, std::uint32_t queue, const WorkQueues::Abilities& able)
+      UIW_REQUIRES(connection_.locks.send);
   bool too_late() const UIW_REQUIRES(connection_.locks.send);  // whether new work can only complete as flushed
   void push_prepared(std::uint32_t count) UIW_REQUIRES(connection_.locks.send);
   void send_or_defer(std::uint64_t first, Lock& lock) UIW_REQUIRES(connection_.locks.send);
@@ -246,6 +261,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   std::uint32_t peer_psn_ = 0;                // the peer's rq_psn, 0 if not known; written with both locks held
   RetryTimer retry_timer_ UIW_GUARDED_BY(connection_.locks.send);
   bool tell_when_drained_ UIW_GUARDED_BY(connection_.locks.send) = false;
+  // Of XRC_SEND: the shared receive queue of the peer that the last posted request is for; 0 if there is none yet.
+  std::uint32_t named_queue_ UIW_GUARDED_BY(connection_.locks.send) = 0;
   // In SQD, by the rules of InfiniBand: entries before this one are still sent.
   std::uint64_t drain_to_ UIW_GUARDED_BY(connection_.locks.send) = 0;
   // The limit of ORD that the program has set; a later connection starts with it.

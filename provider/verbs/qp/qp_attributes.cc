@@ -29,7 +29,15 @@ struct Attributes {
 struct Step {
   ibv_qp_state from, to;
   Attributes rc{}, uc{}, ud{};
-  const Attributes& of(ibv_qp_type type) const { return type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : ud; }
+  Attributes of(ibv_qp_type type) const {
+    switch (type) {
+      case IBV_QPT_RC: return rc;
+      case IBV_QPT_UC: return uc;
+      case IBV_QPT_XRC_SEND:
+      case IBV_QPT_XRC_RECV: return {meant(type, rc.required), meant(type, rc.optional)};
+      default: return ud;
+    }
+  }
 };
 
 constexpr int kKey = IBV_QP_PKEY_INDEX, kPort = IBV_QP_PORT, kRights = IBV_QP_ACCESS_FLAGS, kQkey = IBV_QP_QKEY;
@@ -137,11 +145,19 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport) {
   return true;
 }
 
+int meant(ibv_qp_type type, int mask) {
+  switch (type) {
+    case IBV_QPT_XRC_SEND: return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    case IBV_QPT_XRC_RECV: return mask & ~(IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    default: return mask;
+  }
+}
+
 int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask) {
   if ((mask & ~kKnown) != 0) return EOPNOTSUPP;
   const Step* const step = find_step(from, to);
   if (step == nullptr) return EINVAL;
-  const Attributes& of_type = step->of(type);
+  const Attributes of_type = step->of(type);
   const bool complete = (mask & of_type.required) == of_type.required;
   return complete && (mask & ~(IBV_QP_STATE | of_type.required | of_type.optional)) == 0 ? 0 : EINVAL;
 }

@@ -44,7 +44,12 @@ int number_in(const Enumeration& field) {
 // values of a missing receive queue to 0, and rounds the sizes of queues up as RoCE or iWARP adapters do.
 bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 
-// InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or
+// The attributes of `mask` that mean something to a queue pair of this type. The two types of XRC are the two halves of
+// a reliable connection, and the attributes of the other half are ignored, as in the kernel
+// (drivers/infiniband/core/uverbs_cmd.c: modify_qp_mask): rdma_cm and programs set all of them.
+int meant(ibv_qp_type type, int mask);
+
+// InfiniBand's table of steps. `mask` has only what is meant(). 0; EINVAL if there is no such step, or
 // `mask` lacks an attribute that the step requires, or has one that is neither required nor optional; EOPNOTSUPP for
 // bits above IBV_QP_DEST_QPN. A call without a state is a step that keeps the state. These are the rules of RoCE
 // adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).

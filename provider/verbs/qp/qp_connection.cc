@@ -43,6 +43,7 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
   rules.manual = attachment.attempt != nullptr;
   rules.reliable = qp.is_reliable();
   rules.one_cq = &qp.send_cq == &qp.receive_cq;
+  rules.xrc_target = qp.type == IBV_QPT_XRC_RECV;
   rules.revision = agreement.revision;
   rules.crc = agreement.crc;
   rules.marks = agreement.marks;
@@ -114,6 +115,7 @@ int Qp::attach(TcpStream& socket, const Attachment& attachment) {
   if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
   const rdmap::ConnectionRules rules = rules_of(attachment, socket, qp_);
+  if (rules.xrc_target) queues_.leave_queues();  // those that the peer of an earlier session has named
   try {
     if (follows_infiniband()) prepare_retry_timers();
     connection_.prepare(qp_.number, rules, attachment.owner, std::move(socket));
@@ -189,6 +191,24 @@ void Qp::no_first_message(const ConnectionOwner* owner) {
 void Qp::lose_connection() {
   const LockGuard lock(connection_.locks.receive);
   if (!connection_.is_idle()) connection_.lose(Connection::Lost::by_fault);
+}
+
+bool Qp::completes_to(const Cq* cq) {
+  if (qp_.type != IBV_QPT_XRC_RECV) return QueuePair::completes_to(cq);
+  const LockGuard lock(connection_.locks.receive);
+  return queues_.completes_to(cq);
+}
+
+void Qp::leave_queue(const Srq& queue) {
+  const ReadSection section;
+  {
+    const LockGuard lock(connection_.locks.receive);
+    const bool receives = queues_.receives_from(queue);
+    if (receives) connection_.leave_queue();
+    queues_.leave_queue(queue);
+    if (!receives) return;
+  }
+  progress(Driver::event);  // a message that waits for a receive of the queue waits in vain
 }
 
 void Qp::completion_lost() {
@@ -348,6 +368,8 @@ void Qp::compare_read_depths() {
 
 void Qp::reset_connection() {
   connection_.reset();
+  if (qp_.type == IBV_QPT_XRC_RECV) queues_.leave_queues();
+  named_queue_ = 0;
   end_attempt();
   tell_when_drained_ = false;
   denied_rights_ = 0;

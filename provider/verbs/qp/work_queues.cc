@@ -12,6 +12,7 @@
 #include "provider/verbs/qp/receive_posting.h"
 #include "provider/verbs/qp_identity.h"
 #include "provider/verbs/srq.h"
+#include "provider/verbs/xrc_domain.h"
 
 namespace uiw::provider {
 
@@ -54,6 +55,7 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
       break;
     case rdmap::WorkKind::local_invalidate: return IBV_WC_LOCAL_INV;
     case rdmap::WorkKind::bind: return IBV_WC_BIND_MW;
+    case rdmap::WorkKind::choice: break;
   }
   return IBV_WC_SEND;
 }
@@ -62,9 +64,10 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
 
 WorkQueues::WorkQueues(QpIdentity& qp, const ibv_qp_init_attr& granted, Srq* srq)
     : qp_(qp),
-      memory_(stag_table(), &qp.pd, this),
+      memory_(stag_table(), qp.type == IBV_QPT_XRC_RECV ? ddp::kAnyDomain : &qp.pd, this),
       signal_all_(granted.sq_sig_all != 0),
-      sends_(granted.cap.max_send_wr, granted.cap.max_send_sge, granted.cap.max_inline_data),
+      sends_(granted.cap.max_send_wr * (qp.type == IBV_QPT_XRC_SEND ? 2 : 1), granted.cap.max_send_sge,
+             granted.cap.max_inline_data),  // each request may need a second entry (choose_before())
       receives_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
       shared_(srq != nullptr ? std::make_unique<SrqUser>(*srq) : nullptr) {}
 
@@ -102,9 +105,10 @@ int WorkQueues::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
 void WorkQueues::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
   ibv_wc_status shown = status_of(status);
   if (Faults* const faults = Faults::active(); faults != nullptr) [[unlikely]] {
+    if (work.kind == rdmap::WorkKind::choice) return;
     shown = status_with_faults(*faults, FaultKind::send, qp_, shown, send_failed_);
   }
-  if (shown == IBV_WC_SUCCESS && !work.signaled) return;
+  if (!work.signaled && (shown == IBV_WC_SUCCESS || work.kind == rdmap::WorkKind::choice)) return;
   ibv_wc completion{};
   completion.wr_id = work.id;
   completion.status = shown;
@@ -149,11 +153,31 @@ void WorkQueues::receive_complete(ibv_wc& completion, bool solicited) {
     completion.status = status_with_faults(*faults, FaultKind::receive, qp_, completion.status, receive_failed_);
   }
   // The entry is freed before the program can learn of the completion and post again.
-  if (shared_ == nullptr) receives_.pop();
-  qp_.receive_cq.push(completion, solicited);
+  if (shared_ == nullptr) {
+    receives_.pop();
+    return qp_.receive_cq.push(completion, solicited);
+  }
+  shared_->cq_or(qp_.receive_cq).push(completion, solicited);
+}
+
+const void* WorkQueues::choose_queue(std::uint64_t number) {
+  shared_ = static_cast<XrcDomain&>(qp_.pd).use(number, std::move(shared_), qp_.number);
+  return shared_ != nullptr ? &shared_->pd() : nullptr;
+}
+
+bool WorkQueues::receives_from(const Srq& queue) const { return shared_ != nullptr && shared_->is_of(queue.number()); }
+
+bool WorkQueues::completes_to(const Cq* cq) const { return shared_ != nullptr && shared_->completes_to(cq); }
+
+void WorkQueues::leave_queues() { shared_.reset(); }
+
+void WorkQueues::leave_queue(const Srq& queue) {
+  // If it is the one that the peer has named last, the peer has to name another one, and the places are made anew.
+  shared_ = receives_from(queue) ? nullptr : SrqUser::without(queue, std::move(shared_));
 }
 
 void WorkQueues::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
+  if (culprit) culprit = sends_.request_of(*culprit);
   for (; !sends_.empty(); sends_.pop()) {
     const std::uint64_t head = sends_.head();
     send_complete(sends_.at(head), culprit == head ? status : rdmap::Status::flushed);
@@ -172,14 +196,20 @@ bool WorkQueues::carry_out_local() {
   return true;
 }
 
-bool WorkQueues::receive_there() const { return shared_ != nullptr ? shared_->promised() : !receives_.empty(); }
+bool WorkQueues::receive_there() const {
+  if (shared_ != nullptr) return shared_->promised();
+  // A message to a queue that has ended need not wait: the receiver refuses it.
+  return !receives_.empty() || qp_.type == IBV_QPT_XRC_RECV;
+}
 
 void WorkQueues::flush_receives() {
   if (shared_ != nullptr) {
     // Receives that no message has used stay in the shared queue (Verbs draft section 6.3.6); the others have
     // completed.
     shared_->leave();
-    if (!std::exchange(last_receive_reported_, true)) qp_.report(IBV_EVENT_QP_LAST_WQE_REACHED);
+    // The event is about the shared queue of a queue pair, and an XRC_RECV queue pair has none of its own.
+    if (!std::exchange(last_receive_reported_, true) && qp_.type != IBV_QPT_XRC_RECV)
+      qp_.report(IBV_EVENT_QP_LAST_WQE_REACHED);
     return;
   }
   while (!receives_.empty()) {

@@ -20,6 +20,7 @@
 namespace uiw::provider {
 
 struct QpIdentity;
+class Cq;
 class Srq;
 class SrqUser;
 
@@ -57,6 +58,9 @@ class WorkQueues final : public ConnectionWork {
   // has its new rkey.
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
+  // Of an XRC_SEND queue pair: moves the entry `sequence` to the place behind it, and puts there what tells the peer
+  // the shared receive queue of the entry. 0 or ENOMEM.
+  int choose_before(std::uint64_t sequence, std::uint32_t queue);
   // Completes the entry `culprit`, if there is one, with `status`, and all other posted sends as flushed. Not for a
   // queue pair that is connected: rdmap::Transmitter::flush() does this for a connection.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
@@ -84,6 +88,12 @@ class WorkQueues final : public ConnectionWork {
   void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override;
   void flush_receives() override;
   std::uint32_t receives() const { return receives_.size(); }
+  // Of an XRC_RECV queue pair: the peer names the queue that its messages are for. leave_queue() is for one that ends.
+  const void* choose_queue(std::uint64_t number) override;
+  bool receives_from(const Srq& queue) const;
+  bool completes_to(const Cq* cq) const;
+  void leave_queue(const Srq& queue);
+  void leave_queues();  // for RESET: the peer names one anew
 
   // ---- With both locks ----
   // Ends the bindings of windows of type 2, since the stream has ended. (By the Verbs draft, section 6.1.4, a program
@@ -128,7 +138,9 @@ class WorkQueues final : public ConnectionWork {
   alignas(64) SectionMutex post_receive_mutex_;
   ddp::KnownSlot known_;  // for post_receive(), with the mutex held
   rdmap::ReceiveQueue receives_;
-  const std::unique_ptr<SrqUser> shared_;  // used instead of receives_ if not null
+  // Used instead of receives_ if not null; of an XRC_RECV queue pair the queue that the peer has named last. The others
+  // that it has named before hang on it.
+  std::unique_ptr<SrqUser> shared_;
 };
 
 }  // namespace uiw::provider

@@ -79,10 +79,7 @@ def rows(view):
     for setting in ({"UIW_COMPLETION": "local"}, {"UIW_CRC": "on"}):
         add("ib_send_lat", "-n", 500, env=setting)
         add("ib_write_bw", "-q", 4, "-b", "-n", 100, env=setting)
-    absent = [("XRC", "Error opening XRC domain")]
-    if view == "iwarp":
-        absent.append(("UD", "Failed to create QP"))
-    for kind, reason in absent:
+    for kind, reason in (("XRC", "Error opening XRC domain"), ("UD", "Failed to create QP")) if view == "iwarp" else ():
         add_row(f"ib_send_bw -c {kind}: refused",
                 lambda bench, kind=kind, reason=reason: refused(bench, "ib_send_bw", "-c", kind, reason=reason))
 

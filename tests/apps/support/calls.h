@@ -92,6 +92,10 @@ class SendRequest {
     request_.bind_mw = {window, rkey, info};
     return *this;
   }
+  SendRequest& for_queue(std::uint32_t shared) {  // XRC
+    request_.qp_type.xrc.remote_srqn = shared;
+    return *this;
+  }
   SendRequest& to(ibv_ah* address, std::uint32_t qp_number, std::uint32_t qkey) {
     request_.wr.ud = {address, qp_number, qkey};
     return *this;

@@ -19,6 +19,7 @@
 #include <catch2/catch.hpp>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -89,6 +90,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     rules.mulpdu_to_uiw = options.mulpdu_to_uiw != 0 ? options.mulpdu_to_uiw : options.mulpdu;
     rules.completion = options.completion;
     rules.manual = options.infiniband;
+    rules.xrc_target = xrc_target;
     tx.start(rules, *reads);
     rx.start(*reads, rules);
     deframer.start(options.crc);
@@ -251,6 +253,11 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     tx.peer_known(peer, answer);
   }
   void reports_wanted() override { tx.enable_reports(); }
+  const void* choose_queue(std::uint64_t number) override {
+    chosen.push_back(number);
+    const auto found = queues.find(number);
+    return found == queues.end() ? nullptr : found->second;
+  }
   std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
     if (on_invalidate) on_invalidate();
     if (stags.invalidate(stag, &domain, this) == ddp::WindowError::none || stags.retire(stag)) return std::nullopt;
@@ -299,6 +306,9 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   std::function<void()> on_invalidate;
   rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
+  bool xrc_target = false;
+  std::map<std::uint64_t, const void*> queues;  // of an XRC target: the domain of each shared receive queue
+  std::vector<std::uint64_t> chosen;            // those that the peer has named
   unsigned local_errors = 0;
   std::optional<std::uint64_t> culprit;
 };
