@@ -198,6 +198,7 @@ TEST_CASE_METHOD(Loopback, "cq: resized while others push and poll", "[cq]") {
   std::thread producer([&] {
     for (std::uint64_t id = 0; id < kCount; ++id) {
       while (id - polled.load() >= static_cast<std::uint64_t>(kLeast)) std::this_thread::yield();
+      while (id == kCount / 2 && resized == 0) std::this_thread::yield();
       cq->push(completion_of(id), false);
       pushed = id;
     }
