@@ -272,7 +272,8 @@ bool DatagramQp::is_ours(const Gid& to) const {
 
 rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const {
   if (buffer.length < kGrhSize + arrival.payload.size()) return rdmap::Status::local_length;
-  const Grh grh = grh_of(arrival.from, arrival.to, arrival.ip, arrival.payload.size() + kDatagramOverhead);
+  const std::size_t octets = roce_octets(arrival.payload.size(), arrival.header.immediate.has_value());
+  const Grh grh = grh_of(arrival.from, arrival.to, arrival.ip, octets);
   const ddp::Accessor memory = queues_.memory().of(buffer.domain);
   rdmap::ScatterPosition at;
   const bool placed =

@@ -63,11 +63,12 @@ Device::~Device() {
 }  // namespace observe
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)(const observe::Device&)> subjects{{"objects", observe::observe_objects},
-                                                                         {"posts", observe::observe_posts},
-                                                                         {"steps", observe::observe_steps},
-                                                                         {"called", observe::observe_called},
-                                                                         {"connections", observe::observe_connections}};
+  const std::map<std::string, void (*)(const observe::Device&)> subjects{
+      {"called", observe::observe_called},       {"connections", observe::observe_connections},
+      {"datagrams", observe::observe_datagrams}, {"events", observe::observe_events},
+      {"interface", observe::observe_interface}, {"lifetimes", observe::observe_lifetimes},
+      {"objects", observe::observe_objects},     {"posts", observe::observe_posts},
+      {"steps", observe::observe_steps},         {"windows", observe::observe_windows}};
   const auto subject = argc == 3 ? subjects.find(argv[1]) : subjects.end();
   const bool calls = argc == 4 && std::strcmp(argv[1], "calls") == 0;
   if (subject == subjects.end() && !calls) {

@@ -68,6 +68,11 @@ inline ibv_qp_init_attr qp_attributes(const Device& device, ibv_qp_type type = I
 // The subjects.
 void observe_connections(const Device& device);  // rdma_cm
 void observe_steps(const Device& device);        // ibv_modify_qp
+void observe_datagrams(const Device& device);    // UD queue pairs, address handles, multicast
+void observe_events(const Device& device);       // asynchronous ones
+void observe_interface(const Device& device);    // what the device does when its interface changes
+void observe_lifetimes(const Device& device);    // what close, fork and exit leave
+void observe_windows(const Device& device);      // what a memory window allows
 void observe_objects(const Device& device);      // what is created and destroyed, with good and bad arguments
 void observe_posts(const Device& device);        // posts in each state, and bad requests
 // Each operation between the queue pairs of two processes, with each kind of error.

@@ -20,13 +20,14 @@ rdma_cm_event* Pair::await(rdma_cm_event_type type) {
   }
 }
 
-void Pair::make_qp(rdma_cm_id* id, ibv_cq* cq) {
+void Pair::make_qp(rdma_cm_id* id, ibv_cq* cq, ibv_srq* srq) {
   ibv_qp_init_attr attributes = qp_attributes(device_);
+  attributes.srq = srq;
   attributes.send_cq = attributes.recv_cq = cq;
   rdma_create_qp(id, pd, &attributes);
 }
 
-Pair::Pair(const Device& device) : device_(device) {
+Pair::Pair(const Device& device, ibv_srq* srq) : device_(device) {
   channel_ = rdma_create_event_channel();
   rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP);
   sockaddr_in address = device.address;
@@ -50,7 +51,7 @@ Pair::Pair(const Device& device) : device_(device) {
   parameters.responder_resources = parameters.initiator_depth = 1;
   parameters.retry_count = parameters.rnr_retry_count = 7;
   if (rdma_connect(near, &parameters) != 0 || !arrived(RDMA_CM_EVENT_CONNECT_REQUEST)) return;
-  make_qp(far, far_cq);
+  make_qp(far, far_cq, srq);
   if (rdma_accept(far, &parameters) != 0 || !arrived(RDMA_CM_EVENT_ESTABLISHED) || !arrived(RDMA_CM_EVENT_ESTABLISHED))
     return;
   constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -59,7 +60,8 @@ Pair::Pair(const Device& device) : device_(device) {
   connected_ = own_mr != nullptr && peers_mr != nullptr;
 }
 
-Pair::~Pair() {
+void Pair::end() {
+  if (channel_ == nullptr) return;
   for (rdma_cm_id* const id : {near, far}) {
     if (id == nullptr) continue;
     rdma_disconnect(id);
@@ -73,6 +75,7 @@ Pair::~Pair() {
   if (pd != nullptr) ibv_dealloc_pd(pd);
   if (listener_ != nullptr) rdma_destroy_id(listener_);
   rdma_destroy_event_channel(channel_);
+  channel_ = nullptr;
 }
 
 std::optional<ibv_wc> Pair::next(ibv_cq* cq, std::chrono::milliseconds patience) {

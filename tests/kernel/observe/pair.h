@@ -14,12 +14,15 @@ namespace observe {
 
 class Pair {
  public:
-  explicit Pair(const Device& device);
-  ~Pair();
+  // With `srq` the far queue pair takes its receives from there.
+  explicit Pair(const Device& device, ibv_srq* srq = nullptr);
+  ~Pair() { end(); }
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
   bool connected() const { return connected_; }
+  // Disconnects, and destroys everything.
+  void end();
   rdma_cm_id* near = nullptr;
   rdma_cm_id* far = nullptr;
   ibv_cq* near_cq = nullptr;
@@ -34,7 +37,7 @@ class Pair {
 
  private:
   rdma_cm_event* await(rdma_cm_event_type type);
-  void make_qp(rdma_cm_id* id, ibv_cq* cq);
+  void make_qp(rdma_cm_id* id, ibv_cq* cq, ibv_srq* srq = nullptr);
 
   const Device& device_;
   rdma_event_channel* channel_ = nullptr;

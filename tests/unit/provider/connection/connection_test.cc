@@ -73,6 +73,7 @@ struct Rig : provider::ConnectionWork, provider::ConnectionHost {
   }
 
   ibv_qp_state state() const override { return IBV_QPS_RTS; }
+  bool follows_infiniband() const override { return rules.manual; }
   bool next_receive(rdmap::ReceiveBuffer&) override { return false; }
   void receive_complete(const rdmap::ReceiveBuffer&, rdmap::Status, const rdmap::ReceiveHost::Message&) override {}
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag) override { return std::nullopt; }

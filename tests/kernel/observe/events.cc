@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// Asynchronous events: which come, about what, and when; the limits of shared receive queues, and completion queues
+// that overrun.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/kernel/observe/pair.h"
+
+namespace observe {
+namespace {
+
+constexpr int kQuiet = 700;  // milliseconds after which no more events are waited for
+
+class Events {
+ public:
+  explicit Events(const Device& device) : device_(device) {
+    ::fcntl(device.context->async_fd, F_SETFL, ::fcntl(device.context->async_fd, F_GETFL) | O_NONBLOCK);
+  }
+
+  // Those that come until none comes for a while, in the order of the alphabet: events about different objects come in
+  // any order.
+  std::string told(const Pair* pair = nullptr) const {
+    std::vector<std::string> all;
+    for (pollfd ready{device_.context->async_fd, POLLIN, 0}; poll(&ready, 1, kQuiet) == 1;) {
+      ibv_async_event event{};
+      if (ibv_get_async_event(device_.context, &event) != 0) break;
+      std::string text = ibv_event_type_str(event.event_type);
+      if (pair != nullptr && event.element.qp == pair->near->qp) text += " (near)";
+      if (pair != nullptr && pair->far != nullptr && event.element.qp == pair->far->qp) text += " (far)";
+      all.push_back(text);
+      ibv_ack_async_event(&event);
+    }
+    if (all.empty()) return "none";
+    std::sort(all.begin(), all.end());
+    std::string text;
+    for (const std::string& one : all) text += (text.empty() ? "" : ", ") + one;
+    return text;
+  }
+
+ private:
+  const Device& device_;
+};
+
+int post_receive(ibv_qp* qp, char* memory, std::uint32_t length, std::uint32_t lkey) {
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(memory), length, lkey};
+  ibv_recv_wr request{}, *bad = nullptr;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  return ibv_post_recv(qp, &request, &bad);
+}
+
+ibv_send_wr request_of(ibv_wr_opcode opcode, ibv_sge& piece) {
+  ibv_send_wr request{};
+  request.opcode = opcode;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  return request;
+}
+
+// What each end is told of an error.
+void errors(const Device& device, const Events& events) {
+  const auto look = [&](const std::string& what, auto act) {
+    Pair pair(device);
+    if (!pair.connected()) return say("events: " + what, "not connected");
+    events.told();
+    ibv_sge piece{reinterpret_cast<std::uint64_t>(pair.own.data()), 64, pair.own_mr->lkey};
+    act(pair, piece);
+    say("events: " + what, events.told(&pair));
+  };
+  const auto posts = [](Pair& pair, const ibv_send_wr& wanted) {
+    ibv_send_wr request = wanted, *bad = nullptr;
+    ibv_post_send(pair.near->qp, &request, &bad);
+    Pair::next(pair.near_cq);
+  };
+  const auto remote = [](const Pair& pair) { return reinterpret_cast<std::uint64_t>(pair.peers.data()); };
+  const auto one_sided = [&](ibv_wr_opcode opcode, bool right) {
+    return [&, opcode, right](Pair& pair, ibv_sge& piece) {
+      ibv_send_wr request = request_of(opcode, piece);
+      request.wr.rdma = {remote(pair), right ? pair.peers_mr->rkey : 0xABCDEF01};
+      posts(pair, request);
+    };
+  };
+  look("a connection, and nothing more", [](Pair&, ibv_sge&) {});
+  look("a Write that succeeds", one_sided(IBV_WR_RDMA_WRITE, true));
+  look("a Write to a key that is none", one_sided(IBV_WR_RDMA_WRITE, false));
+  look("a Read from a key that is none", one_sided(IBV_WR_RDMA_READ, false));
+  look("a Read into a key that is none", [&](Pair& pair, ibv_sge& piece) {
+    piece.lkey = 0xABCDEF01;
+    one_sided(IBV_WR_RDMA_READ, true)(pair, piece);
+  });
+  look("a Send that is longer than its receive", [&](Pair& pair, ibv_sge& piece) {
+    post_receive(pair.far->qp, pair.peers.data(), 8, pair.peers_mr->lkey);
+    posts(pair, request_of(IBV_WR_SEND, piece));
+  });
+  look("a Send with an lkey that is none", [&](Pair& pair, ibv_sge& piece) {
+    post_receive(pair.far->qp, pair.peers.data(), 64, pair.peers_mr->lkey);
+    piece.lkey = 0xABCDEF01;
+    posts(pair, request_of(IBV_WR_SEND, piece));
+  });
+  look("a Send to a receive with an lkey that is none", [&](Pair& pair, ibv_sge& piece) {
+    post_receive(pair.far->qp, pair.peers.data(), 64, 0xABCDEF01);
+    posts(pair, request_of(IBV_WR_SEND, piece));
+  });
+  const auto steps = [](ibv_qp* qp, ibv_qp_state to) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = to;
+    ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+  };
+  look("the near end goes to ERR", [&](Pair& pair, ibv_sge&) { steps(pair.near->qp, IBV_QPS_ERR); });
+  look("the near end goes to ERR with receives", [&](Pair& pair, ibv_sge&) {
+    post_receive(pair.near->qp, pair.own.data(), 64, pair.own_mr->lkey);
+    steps(pair.near->qp, IBV_QPS_ERR);
+  });
+  look("the near end disconnects", [](Pair& pair, ibv_sge&) { rdma_disconnect(pair.near); });
+}
+
+// A shared receive queue, and a queue pair of the far end that uses it.
+void shared_receives(const Device& device, const Events& events) {
+  ibv_srq_init_attr attributes{};
+  attributes.attr = {16, 1, 0};
+  ibv_srq* const srq = ibv_create_srq(device.pd, &attributes);
+  if (srq == nullptr) return say("events: an SRQ", result(-1));
+  const auto arm = [&](std::uint32_t limit) {
+    ibv_srq_attr wanted{0, 0, limit};
+    return result(ibv_modify_srq(srq, &wanted, IBV_SRQ_LIMIT));
+  };
+  static char memory[8];
+  ibv_mr* const mr = ibv_reg_mr(device.pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+  const auto post = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      ibv_sge piece{reinterpret_cast<std::uint64_t>(memory), sizeof memory, mr != nullptr ? mr->lkey : 0};
+      ibv_recv_wr request{}, *bad = nullptr;
+      request.sg_list = &piece;
+      request.num_sge = 1;
+      ibv_post_srq_recv(srq, &request, &bad);
+    }
+  };
+  Pair pair(device, srq);
+  if (!pair.connected()) {
+    say("events: an SRQ's connection", "none");
+  } else {
+    const auto send = [&] {
+      ibv_send_wr request{}, *bad = nullptr;
+      request.opcode = IBV_WR_SEND;
+      request.send_flags = IBV_SEND_SIGNALED;
+      ibv_post_send(pair.near->qp, &request, &bad);
+      const bool sent = Pair::next(pair.near_cq).has_value(), came = Pair::next(pair.far_cq).has_value();
+      return (sent && came ? "" : "no message; ") + events.told(&pair);
+    };
+    post(5);
+    say("events: a limit of 3 is set on 5 receives", arm(3) + "; " + events.told());
+    say("events: a message, 4 are left", send());
+    say("events: a message, 3 are left", send());
+    say("events: a message, 2 are left", send());
+    ibv_srq_attr now{};
+    ibv_query_srq(srq, &now);
+    say("events: the limit after its event", std::to_string(now.srq_limit));
+    say("events: a message, 1 is left", send());
+    post(2);
+    say("events: a limit of 8 is set on 3 receives", arm(8) + "; " + events.told());
+    say("events: a message after that", send());
+    post(8);
+    say("events: a limit of 2, and it is taken back", arm(2) + ", " + arm(0) + "; " + events.told());
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    ibv_modify_qp(pair.far->qp, &error, IBV_QP_STATE);
+    say("events: the queue pair goes to ERR", events.told(&pair));
+  }
+  pair.end();
+  ibv_destroy_srq(srq);
+  if (mr != nullptr) ibv_dereg_mr(mr);
+}
+
+// More completions than a completion queue has places.
+void overrun(const Device& device, const Events& events) {
+  ibv_cq* const cq = ibv_create_cq(device.context, 1, nullptr, nullptr, 0);
+  if (cq == nullptr) return say("events: a CQ of 1 place", result(-1));
+  const int places = cq->cqe;
+  {
+    ibv_qp_init_attr attributes = qp_attributes(device);
+    attributes.send_cq = attributes.recv_cq = cq;
+    attributes.cap.max_recv_wr = static_cast<std::uint32_t>(places) + 4;
+    ibv_qp* const qp = ibv_create_qp(device.pd, &attributes);
+    ibv_qp_attr state{};
+    state.port_num = 1;
+    for (const ibv_qp_state next : {IBV_QPS_INIT, IBV_QPS_ERR}) {
+      state.qp_state = next;
+      const int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
+      if (next == IBV_QPS_ERR)
+        for (int i = 0; i < places + 3; ++i) {
+          ibv_recv_wr request{}, *bad = nullptr;
+          ibv_post_recv(qp, &request, &bad);
+        }
+      ibv_modify_qp(qp, &state, next == IBV_QPS_INIT ? mask : int{IBV_QP_STATE});
+    }
+    say("events: flushed receives overrun a CQ", events.told());
+    int polled = 0;
+    while (Pair::next(cq, std::chrono::milliseconds(100))) ++polled;
+    say("events: completions of that", polled == places ? "as many as it has places" : polled == 0 ? "none" : "others");
+    ibv_destroy_qp(qp);
+  }
+  ibv_destroy_cq(cq);
+}
+
+}  // namespace
+
+void observe_events(const Device& device) {
+  const Events events(device);
+  errors(device, events);
+  shared_receives(device, events);
+  overrun(device, events);
+}
+
+}  // namespace observe
