@@ -31,7 +31,7 @@ struct DescriptorGuard {
 // The scope in which the library opens or closes descriptors. It covers the time during which they are open but not
 // protected, must be short and must not block. Most uses are a single expression:
 //
-//   const int fd = DescriptorChange().take(::socket(...), "a connection");
+//   const int fd = DescriptorChange().take(sys::socket(...), "a connection");
 class DescriptorChange {
  public:
   DescriptorChange();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/system_calls.h"
 
 namespace uiw {
 
@@ -27,7 +28,7 @@ TcpStream& TcpStream::operator=(TcpStream&& other) noexcept {
 
 int TcpStream::open(int family) {
   const int fd =
-      DescriptorChange().take(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP), "a socket");
+      DescriptorChange().take(sys::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP), "a socket");
   if (fd < 0) return -errno;
   set_options(fd);
   return fd;

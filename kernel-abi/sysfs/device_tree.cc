@@ -23,6 +23,7 @@
 #include "base/file_limit.h"
 #include "base/immortal.h"
 #include "base/mutex.h"
+#include "base/system_calls.h"
 #include "base/text_file.h"
 #include "kernel-abi/sysfs/port_files.h"
 #include "kernel-abi/sysfs/sysfs_tree.h"
@@ -217,7 +218,7 @@ namespace {
 // Returns an epoll descriptor, whose read fails with EINVAL, like a read of the kernel's file for an empty GID index;
 // or a negative errno.
 int unreadable() {
-  const int made = ::epoll_create1(EPOLL_CLOEXEC);
+  const int made = sys::epoll_create1(EPOLL_CLOEXEC);
   return made < 0 ? -errno : made;
 }
 

@@ -18,6 +18,7 @@
 #include "base/descriptor.h"
 #include "base/event_counter.h"
 #include "base/stream/tcp_stream.h"
+#include "base/system_calls.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/incoming_call.h"
@@ -107,7 +108,7 @@ class ListenerImpl final : public Listener,
   int accept() const {
     if (!may_take_descriptor(kPurpose)) return -1;
     DescriptorChange change;
-    const int fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = sys::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     return fd >= 0 || errno == EMFILE || errno == ENFILE ? change.take(fd, kPurpose) : fd;
   }
 

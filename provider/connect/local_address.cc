@@ -9,6 +9,7 @@
 
 #include "base/descriptor.h"
 #include "base/stream/tcp_stream.h"
+#include "base/system_calls.h"
 
 namespace uiw::provider {
 
@@ -45,7 +46,7 @@ int holding_socket(sockaddr_storage& local, bool v6only, bool shares) {
 }
 
 int holding_datagram_socket(std::uint16_t port) {
-  const int fd = DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+  const int fd = DescriptorChange().take(sys::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                                          "datagrams of queue pairs");
   if (fd < 0) return -errno;
   TcpStream owner(fd);  // closes the descriptor after a failure
@@ -87,7 +88,7 @@ int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_
   if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
   const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   const DescriptorChange change;  // protects the socket from the program until it is closed
-  const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const int fd = sys::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   TcpStream closer(fd);
   if (source != nullptr) {

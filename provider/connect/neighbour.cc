@@ -18,6 +18,7 @@
 #include "base/descriptor.h"
 #include "base/immortal.h"
 #include "base/stream/tcp_stream.h"
+#include "base/system_calls.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/netlink_query.h"
 
@@ -120,7 +121,7 @@ unsigned neighbour_state(const NextHop& hop) {
 // Makes the kernel resolve the neighbour. False if nothing can be sent, for example because a packet filter forbids it.
 bool prompt_kernel(sockaddr_storage source, sockaddr_storage destination) {
   const DescriptorChange change;  // protects the socket from the program until `closer` has closed it
-  const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = sys::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   TcpStream closer(fd);
   port_of(source) = 0;

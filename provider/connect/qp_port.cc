@@ -17,6 +17,7 @@
 #include "base/immortal.h"
 #include "base/mutex.h"
 #include "base/stream/tcp_stream.h"
+#include "base/system_calls.h"
 #include "provider/connect/local_address.h"
 #include "provider/process/settings.h"
 
@@ -33,7 +34,7 @@ using Descriptor = TcpStream;  // used as an owner that closes the descriptor
 // for one name.
 int claim(std::uint16_t port) {
   Descriptor socket(
-      DescriptorChange().take(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
+      DescriptorChange().take(sys::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
   if (!socket.is_open()) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;

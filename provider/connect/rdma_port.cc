@@ -18,6 +18,7 @@
 
 #include "base/descriptor.h"
 #include "base/mutex.h"
+#include "base/system_calls.h"
 #include "base/text_file.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/mapper/port_mapper_service.h"
@@ -86,7 +87,7 @@ class Name {
   socklen_t size_;
 };
 
-int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+int open_socket() { return sys::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
 // The process that has bound this name; empty if there is none, or if it cannot be determined. `busy` is set if the
 // listen queue of that process is full.
@@ -141,7 +142,7 @@ class Held final : public CmLoop::Handler {
     for (;;) {
       const LockGuard lock(mutex_);
       if (fd_ < 0) return;
-      const int fd = DescriptorChange().guard(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      const int fd = DescriptorChange().guard(sys::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd < 0) return;
       close_descriptor(fd);
     }

@@ -15,6 +15,7 @@
 #include "base/descriptor.h"
 #include "base/random.h"
 #include "base/stream/descriptor_message.h"
+#include "base/system_calls.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
@@ -66,7 +67,7 @@ class Name {
 
 OwnedDescriptor open_socket() {
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  return OwnedDescriptor(DescriptorChange().take(::socket(AF_UNIX, kType, 0), kPurpose));
+  return OwnedDescriptor(DescriptorChange().take(sys::socket(AF_UNIX, kType, 0), kPurpose));
 }
 
 // Each stream in shared memory needs one mapping more than a stream over TCP. Linux allows a process 65530 mappings
@@ -114,7 +115,7 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
 OwnedDescriptor RingRendezvous::accept() const {
   for (int tries = 0; tries < kBacklog; ++tries) {
     OwnedDescriptor accepted(
-        DescriptorChange().take(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose));
+        DescriptorChange().take(sys::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose));
     if (!accepted || is_own_user(accepted.get())) return accepted;
   }
   return {};

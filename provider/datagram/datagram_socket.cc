@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/system_calls.h"
 #include "provider/connect/local_address.h"
 #include "provider/datagram/datagram_format.h"
 #include "provider/process/settings.h"
@@ -271,7 +272,8 @@ std::uint16_t destination_port(std::uint32_t qp_number) {
 }
 
 int multicast_socket(unsigned ifindex) {
-  const int fd = DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
+  const int fd =
+      DescriptorChange().take(sys::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
   if (fd < 0) return -errno;
   Closer closer{fd};
   const int interface = static_cast<int>(ifindex);

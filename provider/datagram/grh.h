@@ -10,8 +10,8 @@
 
 namespace uiw::provider {
 
-// How many octets a RoCE v2 packet with a message has after its UDP header (IBA, annex A17): BTH, DETH, the immediate, the
-// message with its padding, ICRC. uiw's datagrams have other headers, which the program does not see.
+// How many octets a RoCE v2 packet with a message has after its UDP header (IBA, annex A17): BTH, DETH, the immediate,
+// the message with its padding, ICRC. uiw's datagrams have other headers, which the program does not see.
 constexpr std::size_t roce_octets(std::size_t message, bool immediate) {
   constexpr std::size_t kBth = 12, kDeth = 8, kImmediate = 4, kIcrc = 4;
   return kBth + kDeth + (immediate ? kImmediate : 0) + (message + 3) / 4 * 4 + kIcrc;

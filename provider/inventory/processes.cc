@@ -28,6 +28,7 @@
 #include "base/immortal.h"
 #include "base/mutex.h"
 #include "base/random.h"
+#include "base/system_calls.h"
 #include "base/text_file.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/inventory/inventory_format.h"
@@ -66,7 +67,7 @@ class Descriptor {
 
 // Opens a socket with SO_PASSCRED: the kernel adds the sender's credentials to each datagram that the socket receives.
 int open_socket() {
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = sys::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
   if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
   return fd;

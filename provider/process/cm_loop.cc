@@ -18,6 +18,7 @@
 #include "base/event_counter.h"
 #include "base/immortal.h"
 #include "base/mutex.h"
+#include "base/system_calls.h"
 #include "base/thread.h"
 #include "provider/process/netlink/link_watch.h"
 
@@ -91,13 +92,13 @@ int CmLoop::start() {
 // Creates the descriptors if they do not exist yet; after a failure the next call tries again. Returns 0 or an errno.
 int CmLoop::prepare() {
   if (epoll_ >= 0) return 0;
-  epoll_ = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
+  epoll_ = DescriptorChange().take(sys::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
   if (epoll_ < 0) return errno;
   wake_ = DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the making of connections");
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = 0;
-  if (wake_ >= 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) == 0) return 0;
+  if (wake_ >= 0 && sys::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) == 0) return 0;
   const int error = errno;
   if (wake_ >= 0) close_descriptor(std::exchange(wake_, -1));
   close_descriptor(std::exchange(epoll_, -1));
@@ -199,7 +200,7 @@ int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> han
   event.events = epoll_events;
   event.data.u64 = tag;
   const auto [entry, added] = watched_.try_emplace(fd);
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+  if (sys::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
     const int error = errno;
     if (added) watched_.erase(entry);
     return error;
@@ -215,12 +216,12 @@ void CmLoop::change(int fd, std::uint32_t epoll_events) {
   epoll_event event{};
   event.events = epoll_events;
   event.data.u64 = found->second.tag;
-  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+  sys::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
 void CmLoop::unwatch(int fd) {
   const LockGuard lock(mutex_);
-  if (watched_.erase(fd) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  if (watched_.erase(fd) != 0) sys::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
 bool CmLoop::keeps_process() {
@@ -324,7 +325,7 @@ void CmLoop::run() {
   });
   for (;;) {
     std::array<epoll_event, kMostEvents> events;
-    int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
+    int count = sys::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
     asleep_.store(false);
     if (count < 0 && errno != EINTR) {
       // The handler `links` is kept for ever: its destructor would close a descriptor number that is no longer ours.
@@ -336,7 +337,7 @@ void CmLoop::run() {
     serve(events.data(), count);
     // More descriptors may be ready. The kernel reports them in the order in which they became ready.
     for (std::size_t rounds = watched_count() / kMostEvents; count == kMostEvents && rounds > 0; --rounds) {
-      count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+      count = sys::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
       serve(events.data(), count);
     }
     run_due();

@@ -1,33 +1,28 @@
 // SPDX-License-Identifier: MIT
 #include "provider/progress/channel_sets.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/descriptor.h"
 #include "base/mutex.h"
+#include "base/system_calls.h"
 
 namespace uiw::provider {
 
 namespace {
 
-// epoll_wait() as a raw system call, since that of libc is a cancellation point.
-int wait_raw(int set, epoll_event* events, int most, int milliseconds) {
-  return static_cast<int>(::syscall(SYS_epoll_pwait, set, events, most, milliseconds, nullptr, 0));
-}
-
 int put(int set, int fd, epoll_event event) {
-  if (::epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0) return 0;
-  if (errno == ENOENT && ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0) return 0;
+  if (sys::epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0) return 0;
+  if (errno == ENOENT && sys::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0) return 0;
   return errno;
 }
 
 }  // namespace
 
 int ChannelSets::wait(epoll_event* events, int most, int milliseconds) const {
-  int count = wait_raw(engine_set_.load(), events, most, milliseconds);
+  int count = sys::epoll_wait(engine_set_.load(), events, most, milliseconds);
   for (int i = 0; i < count;) {
     if ((events[i].data.u64 & kTag) == 0) {
       ++i;
@@ -41,7 +36,7 @@ int ChannelSets::wait(epoll_event* events, int most, int milliseconds) const {
 }
 
 int ChannelSets::take(const Set& set, epoll_event* events, int most) const {
-  return wait_raw(set.fd.load(), events, most, 0);
+  return sys::epoll_wait(set.fd.load(), events, most, 0);
 }
 
 void ChannelSets::join(Driven& qp) {
@@ -62,11 +57,11 @@ ChannelSets::Set* ChannelSets::open(int number, bool& made) {
   const LockGuard lock(set.driving);
   if (set.fd.load() >= 0) return &set;
   if (set.refused.load()) return nullptr;
-  const int fd = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "threads that wait for an event");
+  const int fd = DescriptorChange().take(sys::epoll_create1(EPOLL_CLOEXEC), "threads that wait for an event");
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kTag | index(number);
-  if (fd < 0 || ::epoll_ctl(engine_set_.load(), EPOLL_CTL_ADD, fd, &event) != 0) {
+  if (fd < 0 || sys::epoll_ctl(engine_set_.load(), EPOLL_CTL_ADD, fd, &event) != 0) {
     set.refused.store(true);
     if (fd >= 0) close_descriptor(fd);
     return nullptr;
@@ -81,7 +76,7 @@ void ChannelSets::report(const Set& set, unsigned events) const {
   epoll_event event{};
   event.events = events;
   event.data.u64 = kTag | static_cast<std::uint64_t>(&set - sets_.data());
-  ::epoll_ctl(engine_set_.load(), EPOLL_CTL_MOD, set.fd.load(), &event);
+  sys::epoll_ctl(engine_set_.load(), EPOLL_CTL_MOD, set.fd.load(), &event);
 }
 
 bool ChannelSets::enter(Set& set) const {
@@ -106,7 +101,7 @@ int ChannelSets::watch(int number, int fd, epoll_event event) const {
     const int own = number >= 0 ? sets_[index(number)].fd.load() : -1;
     int error = own >= 0 ? put(own, fd, event) : ENOENT;
     if (error == 0) {
-      ::epoll_ctl(engine_set, EPOLL_CTL_DEL, fd, nullptr);
+      sys::epoll_ctl(engine_set, EPOLL_CTL_DEL, fd, nullptr);
     } else {
       error = put(engine_set, fd, event);
     }
@@ -116,9 +111,9 @@ int ChannelSets::watch(int number, int fd, epoll_event event) const {
 }
 
 void ChannelSets::release(int fd) const {
-  if (::epoll_ctl(engine_set_.load(), EPOLL_CTL_DEL, fd, nullptr) == 0) return;
+  if (sys::epoll_ctl(engine_set_.load(), EPOLL_CTL_DEL, fd, nullptr) == 0) return;
   for (const Set& set : sets_) {
-    if (const int own = set.fd.load(); own >= 0 && ::epoll_ctl(own, EPOLL_CTL_DEL, fd, nullptr) == 0) return;
+    if (const int own = set.fd.load(); own >= 0 && sys::epoll_ctl(own, EPOLL_CTL_DEL, fd, nullptr) == 0) return;
   }
 }
 

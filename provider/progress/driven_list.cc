@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/system_calls.h"
 
 namespace uiw::provider {
 
@@ -105,7 +106,7 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
   if (!made_before()) {
     lock.unlock();  // if no descriptor is left, create() writes a message, which may block
     auto made = Doorbell::create();
-    if (!made || ::epoll_ctl(set, EPOLL_CTL_ADD, made.watched(), &event) != 0) return -1;
+    if (!made || sys::epoll_ctl(set, EPOLL_CTL_ADD, made.watched(), &event) != 0) return -1;
     lock.lock();
     if (!made_before()) doorbell_ = std::move(made);
   }

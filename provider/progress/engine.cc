@@ -19,6 +19,7 @@
 #include "base/grace_period.h"
 #include "base/mutex.h"
 #include "base/stream/doorbell.h"
+#include "base/system_calls.h"
 #include "base/thread.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/event_turns.h"
@@ -66,7 +67,7 @@ int counter_in(int epoll, unsigned events, std::uint64_t tag) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = tag;
-  if (fd < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return fd;
+  if (fd < 0 || sys::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return fd;
   const int error = errno;
   close_descriptor(fd);
   errno = error;
@@ -157,7 +158,7 @@ int Engine::prepare() {
   if (started_.load()) return 0;
   if (stop_.load()) return ENODEV;
   if (epoll_ < 0) {
-    const int epoll = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
+    const int epoll = DescriptorChange().take(sys::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
     if (epoll < 0) return errno;
     // A thread that `turn_wake` wakes does not read the counter: the counter is edge-triggered, so each write wakes one
     // thread.

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/descriptor.h"
+#include "base/system_calls.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 
@@ -69,7 +70,7 @@ void write_local_address(msghdr& message, Control& control, const sockaddr_stora
 
 int bind_lookup_socket(sockaddr_storage& local, bool v6only) {
   if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
-  const int fd = DescriptorChange().take(::socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+  const int fd = DescriptorChange().take(sys::socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                                          "rdma_cm's port space UDP");
   if (fd < 0) return -errno;
   const bool set = local.ss_family == AF_INET6 ? set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only) &&

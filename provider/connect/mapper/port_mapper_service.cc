@@ -18,6 +18,7 @@
 
 #include "base/descriptor.h"
 #include "base/mutex.h"
+#include "base/system_calls.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_socket.h"
@@ -42,7 +43,7 @@ constexpr milliseconds kTryAgain{500};
 // -EADDRINUSE if another process has the name.
 int take_holder_name() {
   const int fd =
-      DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
+      DescriptorChange().take(sys::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
   if (fd < 0) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;

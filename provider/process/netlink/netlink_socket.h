@@ -9,13 +9,14 @@
 #include <sys/time.h>
 
 #include "base/descriptor.h"
+#include "base/system_calls.h"
 
 namespace uiw::provider {
 
 // Creates a socket. The caller has to protect its descriptor (DescriptorChange). `family` is NETLINK_ROUTE for links,
 // addresses and routes. Returns -1 with errno after an error.
 inline int make_netlink_socket(int family = NETLINK_ROUTE) {
-  const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
+  const int fd = sys::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
   // The kernel answers before the call that sends a request returns. But if it has refused a request for lack of
   // memory, libnl still waits for an answer, and would do so for ever without this timeout.
   const timeval patience{1, 0};

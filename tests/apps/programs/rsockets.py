@@ -95,6 +95,21 @@ row("librspreload with RDMAV_FORK_SAFE: a forking server over RDMA")(
     lambda bench: preload(bench, ("-T", "f"), {"RDMAV_FORK_SAFE": "1"}))
 
 
+# rping by rdma_cm, the others without; with datagrams, and over TCP and in shared memory.
+for WORDS, ENV in ((("rping", "-C", 10), {}), (("rping", "-C", 10), {"UIW_SAME_HOST": "tcp"}),
+                   (("ibv_rc_pingpong", "-d", "uiw_lo", "-g", 0, "-e"), {}),
+                   (("ibv_ud_pingpong", "-d", "uiw_lo", "-g", 0, "-e"), {"UIW_TRANSPORT": "roce"})):
+    def uses_the_kernels(bench, words=WORDS, env=ENV):
+        port = bench.port()
+        env = {"LD_PRELOAD": bench.helper("uiw_not_for_uiw.so"), **env}
+        words = [*words, "-p", port]
+        ends = (("-s", "-a", "127.0.0.1"), ("-c", "-a", "127.0.0.1")) if words[0] == "rping" else ((), ("127.0.0.1",))
+        for process in bench.pair([*words, *ends[0]], [*words, *ends[1]], port, timeout=20, env=env):
+            check("of a preloaded library" not in process.output, f"it does: {process.name()}")
+    row(f"{' '.join(str(word) for word in WORDS)} {ENV}: uiw's own sockets pass by another preloaded library")(
+        uses_the_kernels)
+
+
 @row("rcopy of 200 MB: equal sha256")
 def rcopy(bench):
     source, sink = os.path.join(bench.tmp, "source"), os.path.join(bench.tmp, "sink")
