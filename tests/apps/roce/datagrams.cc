@@ -211,6 +211,50 @@ void destroyed_under_traffic() {
   second.join();
 }
 
+// With IBV_QP_CREATE_BLOCK_SELF_MCAST_LB a queue pair gets the datagrams of others to its groups, and not its own.
+void own_multicast() {
+  const Device device;
+  const Queue blocks_queue(device), other_queue(device);
+  const Memory memory(device, 16);
+  Qp blocks(device, blocks_queue.cq, nullptr, nullptr, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB),
+      other(device, other_queue.cq);
+  ibv_ah_attr attributes{};
+  attributes.port_num = 1;
+  attributes.is_global = 1;
+  attributes.grh.hop_limit = 1;
+  ibv_gid& group = attributes.grh.dgid;
+  group.raw[10] = group.raw[11] = 0xFF;
+  group.raw[12] = 239, group.raw[13] = 1, group.raw[14] = 2, group.raw[15] = 99;
+  ibv_ah* const to_group = ibv_create_ah(device.pd, &attributes);
+  expect(to_group != nullptr, "ibv_create_ah");
+  for (Qp* const member : {&blocks, &other}) {
+    expect_error("ibv_attach_mcast", ibv_attach_mcast(member->qp, &group, 0), 0);
+    for (std::uint64_t slot = 0; slot < 4; ++slot) member->receive(memory, slot + (member == &other ? 8 : 0));
+    member->to = to_group;
+  }
+  constexpr std::uint32_t kGroup = 0xFFFFFF;
+  expect_error("a Send to the group", blocks.send(kGroup, 1), 0);
+  expect(other_queue.next().wr_id == 8 && memory.message(8) == 1, "the other member does not hear it");
+  expect_error("a Send to the group", other.send(kGroup, 2), 0);
+  // In the order in which they were sent: its own would have come first.
+  expect(blocks_queue.next().wr_id == 0 && memory.message(0) == 2, "it hears itself, or not the other member");
+  expect(other_queue.next().wr_id == 9 && memory.message(9) == 2, "the other member does not hear itself");
+  for (const Qp* const member : {&blocks, &other})
+    expect_error("ibv_detach_mcast", ibv_detach_mcast(member->qp, &group, 0), 0);
+  blocks.destroy();
+  other.destroy();
+  expect_error("ibv_destroy_ah", ibv_destroy_ah(to_group), 0);
+
+  ibv_qp_init_attr_ex refused{};
+  refused.qp_type = IBV_QPT_RC;
+  refused.send_cq = refused.recv_cq = other_queue.cq;
+  refused.cap = {4, 4, 1, 1, 0};
+  refused.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  refused.pd = device.pd;
+  refused.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+  expect(ibv_create_qp_ex(device.context, &refused) == nullptr && errno == EINVAL, "a connected one takes the flag");
+}
+
 }  // namespace
 
 }  // namespace apps::datagrams
@@ -222,6 +266,7 @@ int main(int argc, char** argv) {
                     {"shared_receives_limit", shared_receives_limit},
                     {"shared_receives_last", shared_receives_last},
                     {"extended_queue", extended_queue},
+                    {"own_multicast", own_multicast},
                     {"destroyed_under_traffic", destroyed_under_traffic}};
   together_cases(cases);
   batch_cases(cases);

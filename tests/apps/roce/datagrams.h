@@ -47,7 +47,8 @@ struct Memory {
 
 // In RTS once it is made.
 struct Qp {
-  Qp(const Device& device, ibv_cq* receives, ibv_srq* srq = nullptr, ibv_cq* sends = nullptr);  // null: one for both
+  // Without `sends` one queue is for both. `flags` are those of ibv_create_qp_ex().
+  Qp(const Device& device, ibv_cq* receives, ibv_srq* srq = nullptr, ibv_cq* sends = nullptr, std::uint32_t flags = 0);
   ~Qp() { destroy(); }
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;

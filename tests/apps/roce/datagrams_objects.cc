@@ -72,14 +72,17 @@ std::uint64_t Memory::message(std::uint64_t slot) const {
   return value;
 }
 
-Qp::Qp(const Device& device, ibv_cq* receives, ibv_srq* srq, ibv_cq* sends) : to(device.self) {
-  ibv_qp_init_attr attributes{};
+Qp::Qp(const Device& device, ibv_cq* receives, ibv_srq* srq, ibv_cq* sends, std::uint32_t flags) : to(device.self) {
+  ibv_qp_init_attr_ex attributes{};
   attributes.qp_type = IBV_QPT_UD;
   attributes.recv_cq = receives;
   attributes.send_cq = sends == nullptr ? receives : sends;
   attributes.srq = srq;
   attributes.cap = {64, srq == nullptr ? 64U : 0U, 1, srq == nullptr ? 1U : 0U, 64};
-  qp = made("ibv_create_qp", ibv_create_qp(device.pd, &attributes));
+  attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  attributes.pd = device.pd;
+  attributes.create_flags = flags;
+  qp = made("ibv_create_qp_ex", ibv_create_qp_ex(device.context, &attributes));
   expect_error("INIT", step(IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
   expect_error("RTR", step(IBV_QPS_RTR, 0), 0);
   expect_error("RTS", step(IBV_QPS_RTS, IBV_QP_SQ_PSN), 0);
