@@ -501,6 +501,11 @@ Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, TerminateError
   return Verdict::stop;
 }
 
+void Receiver::leave_queue() {
+  choose_domain(nullptr);
+  if (message_.begun) fail(segment_.header, segment_.total, ddp::UntaggedError::invalid_queue);
+}
+
 // For a segment that is too short for its DDP header, or an empty FPDU that is not the first message.
 Receiver::Verdict Receiver::fail_cut_short() { return fail({}, 0, {ddp::ErrorType::local_catastrophic, 0}); }
 

@@ -124,8 +124,9 @@ class Receiver final : public mpa::UlpduSink {
   // entry of this operation. Otherwise no value.
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
-  // The shared receive queue that the peer has named is there no more (ConnectionRules::xrc_target).
-  void leave_queue() { choose_domain(nullptr); }
+  // The shared receive queue that the peer has named is there no more (ConnectionRules::xrc_target). If a Send for it
+  // has arrived in part, error() says so.
+  void leave_queue();
 
   // Whether a Send has arrived in part.
   bool in_message() const { return message_.begun; }

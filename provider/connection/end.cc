@@ -88,8 +88,7 @@ void Connection::completion_lost() {
 void Connection::leave_queue() {
   if (is_idle()) return;
   session_->receiver.leave_queue();
-  if (runs_or_closes() && session_->receiver.in_message())
-    received_error(rdmap::terminate_for(ddp::UntaggedError::invalid_queue));
+  if (runs_or_closes() && session_->receiver.in_message()) received_error(*session_->receiver.error());
 }
 
 void Connection::flush_work() {

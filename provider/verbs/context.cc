@@ -83,9 +83,9 @@ void Context::close() {
   do {
     left.count = 0;
     for_each_queue_pair([&left](std::uint32_t, QueuePair& qp) {
-      if (&qp.context() != left.context || left.count == left.qps.size()) return;
-      if (qp.is_open_elsewhere()) {
-        left.goes_on = true;
+      if (left.count == left.qps.size()) return;
+      if (!qp.ends_with(*left.context)) {
+        left.goes_on = left.goes_on || &qp.context() == left.context;
         return;
       }
       const auto end = left.qps.begin() + static_cast<std::ptrdiff_t>(left.count);

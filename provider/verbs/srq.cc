@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "provider/verbs/srq.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -23,12 +25,15 @@ namespace {
 
 bool size_allowed(std::uint32_t depth) { return depth > 0 && depth <= kMaxSrqWr; }
 
+const auto kStart = static_cast<std::uint32_t>(secret_number());
+std::atomic<std::uint32_t> last_number{0};
+
 std::uint32_t next_number() {
-  // Numbers of 24 bits, from a random one on: a peer of XRC that takes the number of another process's queue for one of
-  // this process should find none.
-  static std::atomic<std::uint32_t> last{static_cast<std::uint32_t>(secret_number())};
+  // Numbers of 24 bits, from a random one on that differs in the child of a fork: a peer of XRC that takes the number
+  // of another process's queue for one of this process should find none.
   for (;;) {
-    const std::uint32_t number = (last.fetch_add(1, std::memory_order_relaxed) + 1) & 0xFFFFFF;
+    const std::uint32_t from = kStart + static_cast<std::uint32_t>(::getpid()) * 0x9E37U;
+    const std::uint32_t number = (from + last_number.fetch_add(1, std::memory_order_relaxed)) & 0xFFFFFF;
     if (number != 0) return number;
   }
 }

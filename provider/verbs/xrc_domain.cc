@@ -38,11 +38,10 @@ Domains& domains() {
 }
 
 // A descriptor that keeps the file, and nothing else: as a duplicate of the program's it would also keep its locks.
-int pin(int fd) {
+OwnedDescriptor pin(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  DescriptorChange change;
-  return change.take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(), O_PATH | O_CLOEXEC)),
-                     "an XRC domain");
+  return OwnedDescriptor(DescriptorChange().take(
+      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(), O_PATH | O_CLOEXEC)), "an XRC domain"));
 }
 
 }  // namespace
@@ -54,19 +53,20 @@ void forget_xrc_domains() UIW_NO_THREAD_SAFETY_ANALYSIS {
   domains().mutex.unlock();
 }
 
-std::shared_ptr<XrcDomain> XrcDomain::open(std::shared_ptr<Context> context, int fd, int flags) {
+std::shared_ptr<XrcDomain> XrcDomain::open(const std::shared_ptr<Context>& context, int fd, int flags) {
   struct stat status {};
   if (fd != -1 && ::fstat(fd, &status) != 0) return nullptr;
   const File file{status.st_dev, status.st_ino};
   const std::string device = context->device().name;
+  std::shared_ptr<XrcDomain> domain;  // whose end, if this is the last one, is not to come with the lock held
   const LockGuard lock(domains().mutex);
   std::vector<Named>& named = domains().named;
   std::erase_if(named, [](const Named& one) { return one.domain.expired(); });
-  int own = -1;
+  OwnedDescriptor own;
   if (fd != -1) {
     const auto found =
         std::ranges::find_if(named, [&](const Named& one) { return one.file == file && one.device == device; });
-    auto domain = found != named.end() ? found->domain.lock() : nullptr;
+    if (found != named.end()) domain = found->domain.lock();
     if (domain && (flags & O_EXCL) == 0) return domain;
     if (domain || (flags & O_CREAT) == 0) {
       errno = domain ? EINVAL : EAGAIN;
@@ -74,9 +74,9 @@ std::shared_ptr<XrcDomain> XrcDomain::open(std::shared_ptr<Context> context, int
     }
     named.reserve(named.size() + 1);
     own = pin(fd);
-    if (own == -1) return nullptr;
+    if (!own) return nullptr;
   }
-  std::shared_ptr<XrcDomain> domain(new XrcDomain(context, own));
+  domain.reset(new XrcDomain(context, std::move(own)));
   domain->no_completions_ = Cq::create(*context, 1, -1, nullptr);
   if (!domain->no_completions_) return nullptr;
   domain->no_completions_->hide();
@@ -84,14 +84,12 @@ std::shared_ptr<XrcDomain> XrcDomain::open(std::shared_ptr<Context> context, int
   return domain;
 }
 
-XrcDomain::XrcDomain(std::shared_ptr<Context> context, int file) : Pd(std::move(context)), file_(file) { hide(); }
-
-XrcDomain::~XrcDomain() {
-  if (file_ == -1) return;
-  const DescriptorChange change;
-  change.leave(file_);
-  ::close(file_);
+XrcDomain::XrcDomain(std::shared_ptr<Context> context, OwnedDescriptor file)
+    : Pd(std::move(context)), file_(std::move(file)) {
+  hide();
 }
+
+XrcDomain::~XrcDomain() = default;
 
 bool XrcDomain::inherited() const { return no_completions_->inherited(); }
 
@@ -102,13 +100,18 @@ void XrcDomain::add(Srq& queue) {
 
 void XrcDomain::remove(const Srq& queue) {
   const LockGuard ends(ends_);
-  std::vector<Qp*> targets;
-  {
-    const LockGuard lock(mutex_);
-    queues_.erase(queue.number());
-    for (const auto& [number, target] : targets_) targets.push_back(static_cast<Qp*>(target.qp));
+  for (std::uint32_t last = 0;;) {
+    Qp* qp;
+    {
+      const LockGuard lock(mutex_);
+      queues_.erase(queue.number());
+      const auto next = targets_.upper_bound(last);
+      if (next == targets_.end()) return;
+      last = next->first;
+      qp = static_cast<Qp*>(next->second.qp);
+    }
+    qp->leave_queue(queue);
   }
-  for (Qp* const qp : targets) qp->leave_queue(queue);
 }
 
 std::unique_ptr<SrqUser> XrcDomain::use(std::uint64_t number, std::unique_ptr<SrqUser> users, std::uint32_t qp_number) {
@@ -153,11 +156,13 @@ void XrcDomain::forget_qp(std::uint32_t number) {
   targets_.erase(number);
 }
 
-bool XrcDomain::is_open_elsewhere(std::uint32_t number, const Context& context) {
+bool XrcDomain::leave(std::uint32_t number, const Context& context) {
   const LockGuard lock(mutex_);
   const auto target = targets_.find(number);
-  return target != targets_.end() &&
-         std::ranges::any_of(target->second.handles, [&](const Handle& one) { return one.context.get() != &context; });
+  if (target == targets_.end()) return false;
+  auto& handles = target->second.handles;
+  return std::erase_if(handles, [&](const Handle& one) { return one.context.get() == &context; }) > 0 &&
+         handles.empty();
 }
 
 void XrcDomain::report(std::uint32_t number, ibv_event_type type) {

@@ -41,7 +41,7 @@ class XrcDomain final : public Pd {
   // The domain of the file `fd`, or a new one that no file names if `fd` is -1; `flags` are O_CREAT and O_EXCL. Null
   // with errno: EBADF; EAGAIN if there is none and O_CREAT is not set; EINVAL if there is one and O_EXCL is set;
   // EMFILE, ENFILE, ENOMEM. Throws std::bad_alloc.
-  UIW_API static std::shared_ptr<XrcDomain> open(std::shared_ptr<Context> context, int fd, int flags);
+  UIW_API static std::shared_ptr<XrcDomain> open(const std::shared_ptr<Context>& context, int fd, int flags);
   UIW_API ~XrcDomain();
   // In the child of a fork: the domain is its parent's, and must not be destroyed.
   UIW_API bool inherited() const;
@@ -61,13 +61,14 @@ class XrcDomain final : public Pd {
   // The handles of XRC_RECV queue pairs. open_qp() returns the queue pair; null if the domain has none with the number.
   // close_qp() returns whether this was the last handle, whose owner destroys the queue pair then, and stores how many
   // events about the handle were reported. Events go to all handles.
-  // After close_qp() has returned true: QueuePair::stop(), forget_qp(), and the destructor.
+  // QueuePair::stop() calls forget_qp().
   UIW_API void add_qp(QueuePair& qp, std::shared_ptr<Context> context, ibv_qp* handle);
   UIW_API QueuePair* open_qp(std::uint32_t number, std::shared_ptr<Context> context, ibv_qp* handle);
   UIW_API bool close_qp(std::uint32_t number, const ibv_qp* handle, unsigned& events);
-  UIW_API void forget_qp(std::uint32_t number);
-  // Whether another context than this one has a handle of the queue pair.
-  bool is_open_elsewhere(std::uint32_t number, const Context& context);
+  void forget_qp(std::uint32_t number);
+  // The context is closed: its handles of the queue pair end. True if there were some, and no other context has one;
+  // the caller then stops the queue pair.
+  bool leave(std::uint32_t number, const Context& context);
   void report(std::uint32_t number, ibv_event_type type);
 
  private:
@@ -86,14 +87,15 @@ class XrcDomain final : public Pd {
     std::vector<Handle> handles;  // empty once the last one has been closed
   };
 
-  XrcDomain(std::shared_ptr<Context> context, int file);
+  XrcDomain(std::shared_ptr<Context> context, OwnedDescriptor file);
 
  public:
   // All domains of this process that a file names.
   struct Named;
 
  private:
-  const int file_;  // a descriptor (O_PATH) of the file, so that no other file gets its inode; -1 without a file
+  // Of the file (O_PATH), so that no other file gets its inode; none without a file.
+  const OwnedDescriptor file_;
   std::unique_ptr<Cq> no_completions_;
   Mutex ends_;  // held while a queue ends, and where a queue pair ends
   Mutex mutex_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A whole receiving end (deframer, receiver, transmitter) with a scripted host, CRC off and on, with and without Send
-// with immediate: whatever a peer sends, nothing outside the exposed memory changes, and the end goes on or stops with
-// a Terminate. Input: 2 octets of control, then records: an octet of what the host does, a 16-bit length, and so many
-// octets of ULPDU, which are framed here. STags and offsets that start with 0xAA name the real ones.
+// with immediate, an XRC_RECV queue pair and another: whatever a peer sends, nothing outside the exposed memory
+// changes, and the end goes on or stops with a Terminate. Input: 2 octets of control, then records: an octet of what
+// the host does, a 16-bit length, and so many octets of ULPDU, which are framed here. STags and offsets that start with
+// 0xAA name the real ones, and STags that start with 0xAB are kSharedQueue.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -36,12 +37,13 @@ rdmap::OutgoingBatch& the_batch() {
 }
 
 struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
-  Host(bool crc, mpa::PeerKind peer)
+  Host(bool crc, mpa::PeerKind peer, bool xrc_target)
       : queue(8, 4, 0), tx(queue, {stags, this}, *this), rx({stags, this}, *this), reads(2, 2) {
     rules.crc = crc;
     rules.mulpdu = rules.mulpdu_to_uiw = 256;
     rules.ord = rules.ird = rules.requests_out = rules.requests_in = 2;
     rules.peer = peer;
+    rules.xrc_target = xrc_target;
     tx.start(rules, reads);
     rx.start(reads, rules);
     deframer.start(crc);
@@ -57,7 +59,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   }
   void send_complete(const rdmap::SendWork&, rdmap::Status) override { ++completions; }
   bool next_receive(rdmap::ReceiveBuffer& buffer) override {
-    if (posted == 0) return false;
+    if (posted == 0 || (rules.xrc_target && !queue_there)) return false;
     buffer = {7, static_cast<std::uint32_t>(inbox.size()), inbox_sges, this};
     return true;
   }
@@ -67,6 +69,10 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested(bool) override {}
+  const void* choose_queue(std::uint64_t number) override {
+    queue_there = number % 2 != 0;
+    return queue_there ? this : nullptr;
+  }
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag which) override {
     if (which == stag && stags.retire(which)) return std::nullopt;
     return rdmap::ErrorCode::cannot_invalidate;
@@ -120,6 +126,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   std::vector<std::byte> inbox = std::vector<std::byte>(120), sink = std::vector<std::byte>(100);
   ddp::Stag inbox_stag = expose(inbox), sink_stag = expose(sink);
   rdmap::Sge inbox_sges[3] = {named(inbox_stag, 0, 20), named(inbox_stag, 20, 0), named(inbox_stag, 20, 100)};
+  bool queue_there = false;
   unsigned posted = 0;
   unsigned completions = 0, work_posted = 0;
   bool broken = false;  // an FPDU that was begun cannot be finished
@@ -141,6 +148,9 @@ void name_stags(std::vector<std::byte>& ulpdu, ddp::Stag stag) {
   const auto name = [&](std::size_t place) {
     if (ulpdu.size() >= place + 4 && ulpdu[place] == std::byte{0xAA}) {
       store_be(ulpdu.data() + place, static_cast<std::uint32_t>(stag));
+    }
+    if (ulpdu.size() >= place + 4 && ulpdu[place] == std::byte{0xAB}) {
+      store_be(ulpdu.data() + place, static_cast<std::uint32_t>(rdmap::kSharedQueue));
     }
   };
   if (!ulpdu.empty() && (ulpdu[0] & std::byte{0x80}) != std::byte{0}) {
@@ -209,7 +219,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   mpa::keep_spare_fpdu_buffers(true);  // new ones for each input take long
   const bool crc = (data[0] & 1) != 0;
   std::minstd_rand random(1U + data[1]);
-  const auto host_owner = std::make_unique<Host>(crc, (data[0] & 2) != 0 ? mpa::PeerKind::uiw : mpa::PeerKind::other);
+  const auto host_owner =
+      std::make_unique<Host>(crc, (data[0] & 2) != 0 ? mpa::PeerKind::uiw : mpa::PeerKind::other, (data[0] & 4) != 0);
   Host& host = *host_owner;
   const auto* at = reinterpret_cast<const std::byte*>(data) + 2;
   const auto* const end = reinterpret_cast<const std::byte*>(data) + size;

@@ -155,7 +155,6 @@ int destroy_qp(ibv_qp* qp) {
     unsigned reported = 0;
     const bool last = self->xrcd == nullptr || self->xrcd->rnic->close_qp(qp->qp_num, qp, reported);
     if (last) self->rnic->stop();
-    if (last && self->xrcd != nullptr) self->xrcd->rnic->forget_qp(qp->qp_num);
     if (self->xrcd == nullptr) reported = self->rnic->events_reported();
     if (!last) static_cast<void>(self->rnic.release());
     await_acknowledgements(qp, qp->events_completed, context_of(qp->context)->rnic->withdraw_events(qp, reported));

@@ -94,8 +94,8 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
 // The request that has been built as the entry `sequence`, the tail, is for this shared receive queue of the peer. If
 // the request can only be flushed, its queue does not matter.
 int Qp::name_queue(std::uint64_t sequence, std::uint32_t queue, const WorkQueues::Abilities& able) {
-  if (!able.uiws_own) return EOPNOTSUPP;
   if (queue == named_queue_ || too_late()) return 0;
+  if (!able.uiws_own) return EOPNOTSUPP;
   if (!make_room(sequence + 1)) return ENOMEM;
   if (too_late()) return 0;  // make_room() may have sent the last octets and FIN
   if (const int error = queues_.choose_before(sequence, queue); error != 0) return error;

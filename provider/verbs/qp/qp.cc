@@ -86,8 +86,9 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
   attributes_.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 }
 
-bool Qp::is_open_elsewhere() {
-  return qp_.type == IBV_QPT_XRC_RECV && static_cast<XrcDomain&>(qp_.pd).is_open_elsewhere(number(), *qp_.context);
+bool Qp::ends_with(const Context& closed) {
+  if (qp_.type != IBV_QPT_XRC_RECV) return QueuePair::ends_with(closed);
+  return static_cast<XrcDomain&>(qp_.pd).leave(number(), closed);
 }
 
 void Qp::stop() {
@@ -111,13 +112,16 @@ void Qp::stop() {
   manual::stop(number());
   qp_.context->engine().remove(*this);
   wait_for_readers();
-  const LockGuard receive_lock(connection_.locks.receive);
-  const LockGuard send_lock(connection_.locks.send);
-  connection_.abandon(false);
-  end_attempt();
-  queues_.leave_shared();
-  if (qp_.type == IBV_QPT_XRC_RECV) queues_.leave_queues();
-  queues_.release_windows();
+  {
+    const LockGuard receive_lock(connection_.locks.receive);
+    const LockGuard send_lock(connection_.locks.send);
+    connection_.abandon(false);
+    end_attempt();
+    queues_.leave_shared();
+    if (qp_.type == IBV_QPT_XRC_RECV) queues_.leave_queues();
+    queues_.release_windows();
+  }
+  if (qp_.type == IBV_QPT_XRC_RECV) static_cast<XrcDomain&>(qp_.pd).forget_qp(number());
 }
 
 Qp::~Qp() { stop(); }

@@ -472,8 +472,9 @@ void ends() {
   }
 }
 
-// A queue pair goes on by its other handle, also where the context that has created it is closed.
-void other_context() {
+// A queue pair goes on by its other handle, also where the context that has created it is closed, with its handle or
+// after that was destroyed.
+void goes_on(bool destroyed) {
   World w;  // has the sender
   apps::Rnic near(apps::g_host);
   const File file;
@@ -501,9 +502,11 @@ void other_context() {
     queue.post(0);
     w.request(IBV_WR_SEND, queue.name, 1).post(w.sender);
     w.done();
-    expect(queue.completion().qp_num == created->qp_num, "the completion names another queue pair");
-    good("ibv_destroy_qp", ibv_destroy_qp(created));
-    good("ibv_close_xrcd", ibv_close_xrcd(first));
+    expect(queue.completion().qp_num == open.qp_num, "the completion names another queue pair");
+    if (destroyed) {
+      good("ibv_destroy_qp", ibv_destroy_qp(created));
+      good("ibv_close_xrcd", ibv_close_xrcd(first));
+    }
     creator.reset();
     queue.post(1);
     w.request(IBV_WR_SEND, queue.name, 2).post(w.sender);
@@ -511,7 +514,12 @@ void other_context() {
     expect(queue.completion().wr_id == 1 && queue.memory[64] == 2, "the message after the close does not come");
   }
   good("ibv_destroy_qp", ibv_destroy_qp(std::exchange(w.target, nullptr)));
+  expect_error("after the last handle", errno_of(ibv_open_qp(near.context(), &open)), EINVAL);
   good("ibv_close_xrcd", ibv_close_xrcd(second));
+}
+
+void other_context() {
+  for (const bool destroyed : {true, false}) goes_on(destroyed);
 }
 
 // The child of a fork has none of its parent's domains, and does no harm to them.
