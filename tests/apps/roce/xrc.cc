@@ -341,8 +341,9 @@ void names_no_queue() {
   open.xrcd = w.xrcd;
   open.qp_type = IBV_QPT_XRC_RECV;
   ibv_qp* const other = made("ibv_open_qp", ibv_open_qp(w.rnic.context(), &open));
-  w.request(IBV_WR_SEND, kNoQueue, 2).post(w.sender);
-  w.request(IBV_WR_SEND, w.name(0), 3).post(w.sender);
+  constexpr unsigned kInline = IBV_SEND_SIGNALED | IBV_SEND_INLINE;  // since both are of the same memory
+  w.request(IBV_WR_SEND, kNoQueue, 2, 32, kInline).post(w.sender);
+  w.request(IBV_WR_SEND, w.name(0), 3, 32, kInline).post(w.sender);
   expect(w.done(IBV_WC_REM_INV_REQ_ERR).wr_id == 2, "another request has failed");
   expect(w.done(IBV_WC_WR_FLUSH_ERR).wr_id == 3, "the request behind it is not flushed");
   std::vector<ibv_qp*> told;
@@ -439,7 +440,8 @@ void too_long() {
 void flushed() {
   World w(7, IBV_QP_EX_WITH_SEND);
   w.step(w.sender, IBV_QPS_ERR, {}, 0);
-  for (const unsigned char id : {1, 2, 3}) w.request(IBV_WR_SEND, w.name(id % 2), id).post(w.sender);
+  for (const unsigned char id : {1, 2, 3})
+    w.request(IBV_WR_SEND, w.name(id % 2), id, 32, IBV_SEND_SIGNALED | IBV_SEND_INLINE).post(w.sender);
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(w.sender);
   ibv_wr_start(qp);
   for (const unsigned char id : {4, 5}) {
