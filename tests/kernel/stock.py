@@ -10,8 +10,9 @@ import tempfile
 from places import Kernel, Uiw
 
 # What a program is called with to serve and to call; S stands for the server's address, D for the device. `says` is what
-# the caller prints if all went well, and how often; rping's exit status is 0 even if the connection breaks.
-Program = collections.namedtuple("Program", "name port server caller says", defaults=(("", 0),))
+# the caller prints if all went well, and how often; rping's exit status is 0 even if the connection breaks. `to_siw`:
+# whether it is called on uiw with its server on siw, too.
+Program = collections.namedtuple("Program", "name port server caller says to_siw", defaults=(("", 0), True))
 
 
 def perftest(name, *options):
@@ -19,9 +20,9 @@ def perftest(name, *options):
     return Program(" ".join([name, *options]), 18515, both, [*both, "S"])
 
 
-def rsockets(name, *options):
+def rsockets(name, *options, **more):
     both = [name, "-p", "7480", *options]
-    return Program(" ".join([name, *options]), 7480, [*both, "-b", "S"], [*both, "-s", "S"])
+    return Program(" ".join([name, *options]), 7480, [*both, "-b", "S"], [*both, "-s", "S"], **more)
 
 
 RPING = Program("rping", 7174, ["rping", "-s", "-a", "S", "-C", "20", "-V", "-S", "5000"],
@@ -33,7 +34,9 @@ PROGRAMS = (
     RPING,
     UCMATOSE,
     rsockets("rstream", "-S", "20000", "-C", "50", "-I", "5"),
-    rsockets("rstream", "-S", "20000", "-C", "50", "-T", "b", "-T", "v"),
+    # On a busy machine siw's server ends by a reset in one of ten runs, and the last messages are lost with it. rrecv(),
+    # which is not told of the end of a connection, then waits for ever.
+    rsockets("rstream", "-S", "20000", "-C", "50", "-T", "b", "-T", "v", to_siw=False),
     rsockets("riostream", "-S", "20000", "-C", "50", "-I", "5"),
     *(perftest(f"ib_{verb}_bw", "-s", "65536") for verb in ("send", "write", "read")),
     *(perftest(f"ib_{verb}_lat", "-s", "100") for verb in ("send", "write", "read")),
@@ -82,6 +85,8 @@ class Talks:
 
     def stock(self, program, more="", options=(), succeeds=True):
         for caller, server, way in self.directions():
+            if server is self.kernel and not program.to_siw:
+                continue
             with talking(program, server, caller, options) as (serves, calls):
                 status, called_output = caller.finish(calls)
                 if status != 0:
