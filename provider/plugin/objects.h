@@ -95,6 +95,10 @@ struct Qp : Handle {
 inline Context* context_of(ibv_context* context) {
   return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, base));
 }
+// Whether the device is shown as RoCE. Only such devices have datagrams and XRC.
+inline bool is_roce(ibv_context* context) {
+  return context_of(context)->rnic->device().transport == rnic::Transport::roce;
+}
 inline Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
 inline Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }
 inline Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }

@@ -84,7 +84,7 @@ void Context::close() {
     left.count = 0;
     for_each_queue_pair([&left](std::uint32_t, QueuePair& qp) {
       if (left.count == left.qps.size()) return;
-      if (!qp.ends_with(*left.context)) {
+      if (!qp.leave_context(*left.context)) {
         left.goes_on = left.goes_on || &qp.context() == left.context;
         return;
       }

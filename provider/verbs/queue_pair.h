@@ -51,9 +51,9 @@ class QueuePair : public Numbered {
   const ibv_qp* handle() const { return qp_.handle; }
   const Context& context() { return *qp_.context; }
   virtual bool completes_to(const Cq* cq) { return cq == &qp_.send_cq || cq == &qp_.receive_cq; }
-  // This context is closed: whether the queue pair ends with it. One that another context has open too (ibv_open_qp)
-  // does not.
-  virtual bool ends_with(const Context& closed) { return &context() == &closed; }
+  // Called while this context is closed. True if the queue pair is to end now. One with several handles (ibv_open_qp)
+  // loses those of this context, and ends if no other is left.
+  virtual bool leave_context(const Context& closed) { return &context() == &closed; }
   // The number of async events about this queue pair that were written to the context's pipe.
   unsigned events_reported() { return qp_.events_reported.load(); }
 

@@ -15,8 +15,6 @@ struct Ah : Handle {
   rnic::Share share;
 };
 
-bool offered(ibv_context* context) { return context_of(context)->rnic->device().transport == rnic::Transport::roce; }
-
 rnic::Gid as_gid(const ibv_gid& gid) {
   rnic::Gid octets;
   std::memcpy(octets.data(), gid.raw, octets.size());
@@ -28,7 +26,7 @@ rnic::Gid as_gid(const ibv_gid& gid) {
 // As on RoCE, an address handle always has a GRH (IBV_QPF_GRH_REQUIRED), whose source is an entry of the GID table.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   const rnic::DeviceInfo& device = context_of(pd->context)->rnic->device();
-  if (!offered(pd->context)) {
+  if (!is_roce(pd->context)) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -60,7 +58,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 }
 
 int destroy_ah(ibv_ah* ah) {
-  if (!offered(ah->context)) return with_errno(EOPNOTSUPP);
+  if (!is_roce(ah->context)) return with_errno(EOPNOTSUPP);
   of(ah->pd)->leave();
   delete reinterpret_cast<Ah*>(ah);
   return 0;
@@ -68,12 +66,12 @@ int destroy_ah(ibv_ah* ah) {
 
 // The LID is ignored: on RoCE the GID alone identifies a group.
 int attach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
-  if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
+  if (!is_roce(qp->context)) return with_errno(EOPNOTSUPP);
   return errno_of([&] { return of(qp)->rnic->attach_group(as_gid(*group)); });
 }
 
 int detach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
-  if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
+  if (!is_roce(qp->context)) return with_errno(EOPNOTSUPP);
   return errno_of([&] { return of(qp)->rnic->detach_group(as_gid(*group)); });
 }
 

@@ -21,7 +21,8 @@ constexpr std::uint64_t kSendOps =
     IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
 
-// A queue pair of datagrams gets no copies of the multicast datagrams that it sends itself.
+// Those of ibv_create_qp_ex(): a queue pair of datagrams gets no copies of the multicast datagrams that it sends
+// itself.
 constexpr std::uint32_t kCreateFlags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
 
 // Those of reliable connections, as far as libibverbs has them.
@@ -39,8 +40,6 @@ std::uint64_t send_ops_of(ibv_qp_type type) {
     default: return kSendOps;
   }
 }
-
-bool is_roce(ibv_context* context) { return context_of(context)->rnic->device().transport == rnic::Transport::roce; }
 
 // As in the kernel, a queue pair uses the queues of its own context, or of another one of the same file.
 bool are_of(const rnic::Context& context, const ibv_qp_init_attr& attributes) {

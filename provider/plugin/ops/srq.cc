@@ -56,8 +56,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) {
   constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
                                    IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
   const bool basic = (attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attributes->srq_type == IBV_SRQT_BASIC;
-  const bool roce = context_of(context)->rnic->device().transport == rnic::Transport::roce;
-  const bool xrc = !basic && attributes->srq_type == IBV_SRQT_XRC && roce;
+  const bool xrc = !basic && attributes->srq_type == IBV_SRQT_XRC && is_roce(context);
   if ((attributes->comp_mask & ~kKnown) != 0 || !(basic || xrc)) {
     errno = EOPNOTSUPP;
     return nullptr;

@@ -17,19 +17,17 @@ Result* refused(int error) {
 
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attributes) {
   constexpr std::uint32_t kAll = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-  const auto& device = context_of(context)->rnic;
-  if (device->device().transport != rnic::Transport::roce || (attributes->comp_mask & ~kAll) != 0)
-    return refused<ibv_xrcd>(EOPNOTSUPP);
+  if (!is_roce(context) || (attributes->comp_mask & ~kAll) != 0) return refused<ibv_xrcd>(EOPNOTSUPP);
   if (attributes->comp_mask != kAll) return refused<ibv_xrcd>(EINVAL);
   return without_exceptions([&]() -> ibv_xrcd* {
-    auto domain = rnic::XrcDomain::open(device, attributes->fd, attributes->oflags);
+    auto domain = rnic::XrcDomain::open(context_of(context)->rnic, attributes->fd, attributes->oflags);
     if (!domain) return nullptr;
     return &(new Xrcd{{}, {context}, std::move(domain)})->base;
   });
 }
 
 int close_xrcd(ibv_xrcd* xrcd) {
-  if (context_of(xrcd->context)->rnic->device().transport != rnic::Transport::roce) return with_errno(EOPNOTSUPP);
+  if (!is_roce(xrcd->context)) return with_errno(EOPNOTSUPP);
   Xrcd* const self = of(xrcd);
   if (self->users.load() != 0) return with_errno(EBUSY);
   // A domain of the parent of a fork stays as it is.
@@ -41,8 +39,7 @@ int close_xrcd(ibv_xrcd* xrcd) {
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) {
   constexpr std::uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   constexpr std::uint32_t kKnown = kNeeded | IBV_QP_OPEN_ATTR_CONTEXT;
-  const bool roce = context_of(context)->rnic->device().transport == rnic::Transport::roce;
-  if (!roce || (attributes->comp_mask & ~kKnown) != 0) return refused<ibv_qp>(EOPNOTSUPP);
+  if (!is_roce(context) || (attributes->comp_mask & ~kKnown) != 0) return refused<ibv_qp>(EOPNOTSUPP);
   const bool complete = (attributes->comp_mask & kNeeded) == kNeeded && attributes->xrcd != nullptr;
   if (!complete || attributes->qp_type != IBV_QPT_XRC_RECV) return refused<ibv_qp>(EINVAL);
   return without_exceptions([&]() -> ibv_qp* {

@@ -86,8 +86,8 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
   attributes_.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 }
 
-bool Qp::ends_with(const Context& closed) {
-  if (qp_.type != IBV_QPT_XRC_RECV) return QueuePair::ends_with(closed);
+bool Qp::leave_context(const Context& closed) {
+  if (qp_.type != IBV_QPT_XRC_RECV) return QueuePair::leave_context(closed);
   return static_cast<XrcDomain&>(qp_.pd).leave(number(), closed);
 }
 
@@ -130,7 +130,8 @@ Qp::~Qp() { stop(); }
 void Qp::after_fork_in_child() { connection_.after_fork_in_child(); }
 
 int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
-  if (qp_.type > IBV_QPT_UD || queues_.is_shared() || state() == IBV_QPS_RESET) {
+  const bool is_xrc = qp_.type > IBV_QPT_UD;  // neither of its two types has a receive queue
+  if (is_xrc || queues_.is_shared() || state() == IBV_QPS_RESET) {
     if (bad != nullptr) *bad = requests;
     return EINVAL;
   }

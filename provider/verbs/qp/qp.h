@@ -63,7 +63,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
   void name_last_queue(std::uint32_t queue) override;
   bool completes_to(const Cq* cq) override;
-  bool ends_with(const Context& closed) override;
+  bool leave_context(const Context& closed) override;
   // A shared receive queue that the peer of an XRC_RECV queue pair may have named is about to end.
   void leave_queue(const Srq& queue);
   // The number of send requests, or of receives, that are posted and not complete.

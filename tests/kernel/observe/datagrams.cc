@@ -39,15 +39,6 @@ class Datagrams {
   Datagrams& operator=(const Datagrams&) = delete;
   bool ready() const { return qp_[0] != nullptr && qp_[1] != nullptr && mr_ != nullptr; }
 
-  ibv_ah_attr address() const {
-    ibv_ah_attr attributes{};
-    attributes.is_global = 1;
-    attributes.port_num = 1;
-    attributes.grh.dgid = device_.gid;
-    attributes.grh.sgid_index = device_.gid_index;
-    attributes.grh.hop_limit = 64;
-    return attributes;
-  }
   int step(ibv_qp* qp, ibv_qp_state to) {
     ibv_qp_attr attributes{};
     attributes.qp_state = to;
@@ -105,7 +96,7 @@ class Datagrams {
  private:
   void look(const std::string& what, std::uint32_t receive, const Send& wanted,
             const std::function<void(ibv_ah_attr&)>& change = {}) {
-    ibv_ah_attr attributes = address();
+    ibv_ah_attr attributes = own_address(device_);
     if (change) change(attributes);
     ibv_ah* const ah = ibv_create_ah(device_.pd, &attributes);
     if (ah == nullptr) return say("datagrams: " + what, "no address handle: " + result(-1));
@@ -133,7 +124,7 @@ class Datagrams {
 };
 
 void Datagrams::states() {
-  ibv_ah_attr attributes = address();
+  ibv_ah_attr attributes = own_address(device_);
   ibv_ah* const ah = ibv_create_ah(device_.pd, &attributes);
   say("datagrams: a receive in RESET", result(post_receive(100)));
   say("datagrams: a step to INIT", result(step(qp_[1], IBV_QPS_INIT)) + ", " + result(step(qp_[0], IBV_QPS_INIT)));
@@ -182,7 +173,7 @@ void Datagrams::look_at_errors(const Device& device) {
 
 // The 40 octets in front: for IPv4 its header is in the last 20.
 void Datagrams::headers() {
-  ibv_ah_attr attributes = address();
+  ibv_ah_attr attributes = own_address(device_);
   attributes.grh.traffic_class = 0x28;
   attributes.grh.hop_limit = 7;
   attributes.sl = 3;
@@ -220,7 +211,7 @@ void Datagrams::headers() {
 
 // What libibverbs makes of the completion and the header.
 void Datagrams::replies() {
-  ibv_ah_attr attributes = address();
+  ibv_ah_attr attributes = own_address(device_);
   attributes.grh.traffic_class = 0x28;
   ibv_ah* const ah = ibv_create_ah(device_.pd, &attributes);
   if (ah == nullptr || post_receive(kHeader + 32) != 0) return;

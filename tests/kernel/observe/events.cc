@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Asynchronous events: which come, about what, and when; the limits of shared receive queues, and completion queues
 // that overrun.
-#include <fcntl.h>
-
-#include <algorithm>
-#include <vector>
-
 #include "tests/kernel/observe/pair.h"
 
 namespace observe {
@@ -13,35 +8,14 @@ namespace {
 
 constexpr int kQuiet = 700;  // milliseconds after which no more events are waited for
 
-class Events {
- public:
-  explicit Events(const Device& device) : device_(device) {
-    ::fcntl(device.context->async_fd, F_SETFL, ::fcntl(device.context->async_fd, F_GETFL) | O_NONBLOCK);
-  }
-
-  // Those that come until none comes for a while, in the order of the alphabet: events about different objects come in
-  // any order.
-  std::string told(const Pair* pair = nullptr) const {
-    std::vector<std::string> all;
-    for (pollfd ready{device_.context->async_fd, POLLIN, 0}; poll(&ready, 1, kQuiet) == 1;) {
-      ibv_async_event event{};
-      if (ibv_get_async_event(device_.context, &event) != 0) break;
-      std::string text = ibv_event_type_str(event.event_type);
-      if (pair != nullptr && event.element.qp == pair->near->qp) text += " (near)";
-      if (pair != nullptr && pair->far != nullptr && event.element.qp == pair->far->qp) text += " (far)";
-      all.push_back(text);
-      ibv_ack_async_event(&event);
-    }
-    if (all.empty()) return "none";
-    std::sort(all.begin(), all.end());
-    std::string text;
-    for (const std::string& one : all) text += (text.empty() ? "" : ", ") + one;
+std::string told(const Device& device, const Pair* pair = nullptr) {
+  return await_events(device, kQuiet, [pair](const ibv_async_event& event) {
+    std::string text = ibv_event_type_str(event.event_type);
+    if (pair != nullptr && event.element.qp == pair->near->qp) text += " (near)";
+    if (pair != nullptr && pair->far != nullptr && event.element.qp == pair->far->qp) text += " (far)";
     return text;
-  }
-
- private:
-  const Device& device_;
-};
+  });
+}
 
 int post_receive(ibv_qp* qp, char* memory, std::uint32_t length, std::uint32_t lkey) {
   ibv_sge piece{reinterpret_cast<std::uint64_t>(memory), length, lkey};
@@ -61,14 +35,14 @@ ibv_send_wr request_of(ibv_wr_opcode opcode, ibv_sge& piece) {
 }
 
 // What each end is told of an error.
-void errors(const Device& device, const Events& events) {
+void errors(const Device& device) {
   const auto look = [&](const std::string& what, auto act) {
     Pair pair(device);
     if (!pair.connected()) return say("events: " + what, "not connected");
-    events.told();
+    told(device);
     ibv_sge piece{reinterpret_cast<std::uint64_t>(pair.own.data()), 64, pair.own_mr->lkey};
     act(pair, piece);
-    say("events: " + what, events.told(&pair));
+    say("events: " + what, told(device, &pair));
   };
   const auto posts = [](Pair& pair, const ibv_send_wr& wanted) {
     ibv_send_wr request = wanted, *bad = nullptr;
@@ -118,7 +92,7 @@ void errors(const Device& device, const Events& events) {
 }
 
 // A shared receive queue, and a queue pair of the far end that uses it.
-void shared_receives(const Device& device, const Events& events) {
+void shared_receives(const Device& device) {
   ibv_srq_init_attr attributes{};
   attributes.attr = {16, 1, 0};
   ibv_srq* const srq = ibv_create_srq(device.pd, &attributes);
@@ -148,10 +122,10 @@ void shared_receives(const Device& device, const Events& events) {
       request.send_flags = IBV_SEND_SIGNALED;
       ibv_post_send(pair.near->qp, &request, &bad);
       const bool sent = Pair::next(pair.near_cq).has_value(), came = Pair::next(pair.far_cq).has_value();
-      return (sent && came ? "" : "no message; ") + events.told(&pair);
+      return (sent && came ? "" : "no message; ") + told(device, &pair);
     };
     post(5);
-    say("events: a limit of 3 is set on 5 receives", arm(3) + "; " + events.told());
+    say("events: a limit of 3 is set on 5 receives", arm(3) + "; " + told(device));
     say("events: a message, 4 are left", send());
     say("events: a message, 3 are left", send());
     say("events: a message, 2 are left", send());
@@ -160,14 +134,14 @@ void shared_receives(const Device& device, const Events& events) {
     say("events: the limit after its event", std::to_string(now.srq_limit));
     say("events: a message, 1 is left", send());
     post(2);
-    say("events: a limit of 8 is set on 3 receives", arm(8) + "; " + events.told());
+    say("events: a limit of 8 is set on 3 receives", arm(8) + "; " + told(device));
     say("events: a message after that", send());
     post(8);
-    say("events: a limit of 2, and it is taken back", arm(2) + ", " + arm(0) + "; " + events.told());
+    say("events: a limit of 2, and it is taken back", arm(2) + ", " + arm(0) + "; " + told(device));
     ibv_qp_attr error{};
     error.qp_state = IBV_QPS_ERR;
     ibv_modify_qp(pair.far->qp, &error, IBV_QP_STATE);
-    say("events: the queue pair goes to ERR", events.told(&pair));
+    say("events: the queue pair goes to ERR", told(device, &pair));
   }
   pair.end();
   ibv_destroy_srq(srq);
@@ -175,7 +149,7 @@ void shared_receives(const Device& device, const Events& events) {
 }
 
 // More completions than a completion queue has places.
-void overrun(const Device& device, const Events& events) {
+void overrun(const Device& device) {
   ibv_cq* const cq = ibv_create_cq(device.context, 1, nullptr, nullptr, 0);
   if (cq == nullptr) return say("events: a CQ of 1 place", result(-1));
   const int places = cq->cqe;
@@ -196,7 +170,7 @@ void overrun(const Device& device, const Events& events) {
         }
       ibv_modify_qp(qp, &state, next == IBV_QPS_INIT ? mask : int{IBV_QP_STATE});
     }
-    say("events: flushed receives overrun a CQ", events.told());
+    say("events: flushed receives overrun a CQ", told(device));
     int polled = 0;
     while (Pair::next(cq, std::chrono::milliseconds(100))) ++polled;
     say("events: completions of that", polled == places ? "as many as it has places" : polled == 0 ? "none" : "others");
@@ -208,10 +182,9 @@ void overrun(const Device& device, const Events& events) {
 }  // namespace
 
 void observe_events(const Device& device) {
-  const Events events(device);
-  errors(device, events);
-  shared_receives(device, events);
-  overrun(device, events);
+  errors(device);
+  shared_receives(device);
+  overrun(device);
 }
 
 }  // namespace observe

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What the device does when its interface goes down and up, and when an address comes and goes.
-#include <fcntl.h>
 #include <ifaddrs.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <vector>
+#include <set>
 
 #include "tests/kernel/observe/pair.h"
 
@@ -17,8 +15,6 @@ constexpr const char* kAddress = "10.99.0.77";  // one that comes and goes
 class Interface {
  public:
   explicit Interface(const Device& device) : device_(device) {
-    ibv_context& context = *device.context;
-    ::fcntl(context.async_fd, F_SETFL, ::fcntl(context.async_fd, F_GETFL) | O_NONBLOCK);
     ifaddrs* all = nullptr;
     if (::getifaddrs(&all) != 0) return;
     for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
@@ -69,21 +65,17 @@ class Interface {
   }
 
  private:
+  // Of several of one kind in turn, as many as addresses have changed, one is enough.
   std::string events() const {
-    std::vector<std::string> all;
-    for (pollfd ready{device_.context->async_fd, POLLIN, 0}; poll(&ready, 1, 1000) == 1;) {
-      ibv_async_event event{};
-      if (ibv_get_async_event(device_.context, &event) != 0) break;
-      const char* const name = ibv_event_type_str(event.event_type);
-      // Of several of one kind, as many as addresses have changed, one is enough.
-      if (std::find(all.begin(), all.end(), name) == all.end()) all.emplace_back(name);
-      ibv_ack_async_event(&event);
-    }
-    if (all.empty()) return "none";
-    std::sort(all.begin(), all.end());
+    std::set<std::string> kinds;
+    const std::string all = await_events(device_, 1000, [&](const ibv_async_event& event) {
+      const std::string kind = ibv_event_type_str(event.event_type);
+      kinds.insert(kind);
+      return kind;
+    });
     std::string text;
-    for (const std::string& one : all) text += (text.empty() ? "" : ", ") + one;
-    return text;
+    for (const std::string& kind : kinds) text += (text.empty() ? "" : ", ") + kind;
+    return text.empty() ? all : text;
   }
 
   const Device& device_;

@@ -205,12 +205,7 @@ void windows(const Device& device) {
 
 void addresses(const Device& device) {
   const auto make = [&](const char* what, auto change) {
-    ibv_ah_attr attributes{};
-    attributes.is_global = 1;
-    attributes.port_num = 1;
-    attributes.grh.dgid = device.gid;
-    attributes.grh.sgid_index = device.gid_index;
-    attributes.grh.hop_limit = 64;
+    ibv_ah_attr attributes = own_address(device);
     change(attributes);
     say_made(std::string("an address handle ") + what, ibv_create_ah(device.pd, &attributes), ibv_destroy_ah);
   };

@@ -7,9 +7,13 @@
 #include "tests/kernel/observe/observe.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <vector>
 
 namespace observe {
 
@@ -58,6 +62,23 @@ Device::~Device() {
   ibv_dealloc_pd(pd);
   rdma_destroy_id(id_);
   rdma_destroy_event_channel(channel_);
+}
+
+std::string await_events(const Device& device, int quiet,
+                         const std::function<std::string(const ibv_async_event&)>& text) {
+  const int fd = device.context->async_fd;
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  std::vector<std::string> all;
+  for (pollfd ready{fd, POLLIN, 0}; poll(&ready, 1, quiet) == 1;) {
+    ibv_async_event event{};
+    if (ibv_get_async_event(device.context, &event) != 0) break;
+    all.push_back(text(event));
+    ibv_ack_async_event(&event);
+  }
+  std::sort(all.begin(), all.end());
+  std::string told;
+  for (const std::string& one : all) told += (told.empty() ? "" : ", ") + one;
+  return told.empty() ? "none" : told;
 }
 
 }  // namespace observe

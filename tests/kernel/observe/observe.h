@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <string>
 
 namespace observe {
@@ -56,6 +57,23 @@ struct Device {
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* id_ = nullptr;
 };
+
+// The address of the device itself.
+inline ibv_ah_attr own_address(const Device& device) {
+  ibv_ah_attr attributes{};
+  attributes.is_global = 1;
+  attributes.port_num = 1;
+  attributes.grh.dgid = device.gid;
+  attributes.grh.sgid_index = device.gid_index;
+  attributes.grh.hop_limit = 64;
+  return attributes;
+}
+
+// The asynchronous events that come until none comes for so many milliseconds, by what `text` says of each; in the
+// order of the alphabet, since events about different objects come in any order. ", " stands between them, "none" for
+// none.
+std::string await_events(const Device& device, int quiet,
+                         const std::function<std::string(const ibv_async_event&)>& text);
 
 inline ibv_qp_init_attr qp_attributes(const Device& device, ibv_qp_type type = IBV_QPT_RC) {
   ibv_qp_init_attr attributes{};

@@ -93,11 +93,7 @@ class Steps {
     attributes.timeout = 14;
     attributes.retry_cnt = attributes.rnr_retry = 7;
     attributes.cap = {8, 8, 1, 1, 0};
-    attributes.ah_attr.is_global = 1;
-    attributes.ah_attr.port_num = 1;
-    attributes.ah_attr.grh.dgid = device_.gid;
-    attributes.ah_attr.grh.sgid_index = device_.gid_index;
-    attributes.ah_attr.grh.hop_limit = 64;
+    attributes.ah_attr = own_address(device_);
     attributes.alt_ah_attr = attributes.ah_attr;
     return attributes;
   }

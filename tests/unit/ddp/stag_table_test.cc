@@ -249,3 +249,17 @@ TEST_CASE("stag_table: look-ups beside add and retire", "[stag_table]") {
   CHECK(hits.load() > 0);
   CHECK(bad.load() == 0);
 }
+
+TEST_CASE("stag table: any domain stands for that of a region, and lifts no other check", "[ddp]") {
+  ddp::StagTable table(1);
+  Bytes memory(100);
+  const Stag stag = table.add(region_of(memory, 0)).value();  // with the right to be written to here
+  const auto error = [&](const void* domain, std::uint64_t offset, std::uint32_t rights) {
+    return table.find(stag, domain, offset, 50, rights).error;
+  };
+  CHECK(error(&table, 0, ddp::kLocalWrite) == ddp::AccessError::not_associated);
+  CHECK(error(ddp::kAnyDomain, 0, ddp::kLocalWrite) == ddp::AccessError::none);
+  CHECK(error(ddp::kAnyDomain, 51, ddp::kLocalWrite) == ddp::AccessError::bounds);
+  REQUIRE(table.retire(stag));
+  CHECK(error(ddp::kAnyDomain, 0, ddp::kLocalWrite) == ddp::AccessError::invalid_stag);
+}
