@@ -495,8 +495,8 @@ std::optional<ReceiveBuffer> Receiver::forget_message() {
 }
 
 Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, TerminateError why, bool with_read_request) {
-  // Whatever the request is, there is no queue that it could be for.
-  if (!has_queue()) why = {ErrorType::remote_operation, ErrorCode::unexpected_opcode};
+  // Whatever the request is, the peer has named no shared receive queue that it could be for, and is told so.
+  if (!has_queue()) why = ddp::UntaggedError::invalid_queue;
   if (!error_) error_ = terminate_for(why, ulpdu, total, with_read_request);
   return Verdict::stop;
 }

@@ -63,9 +63,9 @@ TEST_CASE_METHOD(Requester, "shared queue: to a peer that is not uiw the request
 }
 
 TEST_CASE_METHOD(Target, "shared queue: without a name nothing is received, and no memory accessed", "[xrc]") {
-  SECTION("a Send") { refused(send(1), 0, 2, 6); }
-  SECTION("a Write") { refused(write(writable, 0x10000), 0, 2, 6); }
-  SECTION("a Read") { refused(read_request(1, 20, readable, 0x20000), 0, 2, 6, true, true); }
+  SECTION("a Send") { refused(send(1), 1, 2, 1); }
+  SECTION("a Write") { refused(write(writable, 0x10000), 1, 2, 1); }
+  SECTION("a Read") { refused(read_request(1, 20, readable, 0x20000), 1, 2, 1, true, true); }
 }
 
 TEST_CASE_METHOD(Target, "shared queue: access is checked with the domain of the queue that is named", "[xrc]") {
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(Target, "shared queue: a message for a queue that is not there 
   SECTION("that never was") { REQUIRE(give(naming(7)) == Verdict::go_on); }
   SECTION("that has ended") { end.rx.leave_queue(); }
   SECTION("by a number of more than 32 bits") { REQUIRE(give(naming(0x1'00000005)) == Verdict::go_on); }
-  refused(send(2), 0, 2, 6);
+  refused(send(2), 1, 2, 1);
 }
 
 TEST_CASE_METHOD(Target, "shared queue: a name in the middle of a message is ignored", "[xrc]") {
