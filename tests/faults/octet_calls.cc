@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <type_traits>
 
 #include "tests/faults/epoll_registry.h"
@@ -106,6 +107,20 @@ std::size_t size_of(const msghdr& message) {
   std::size_t size = 0;
   for (std::size_t i = 0; i < message.msg_iovlen; ++i) size += message.msg_iov[i].iov_len;
   return size;
+}
+
+// The function that works as a whole or fails, of a system call that uiw makes by its number. Of fcntl's commands uiw
+// duplicates descriptors so.
+std::optional<Function> whole_call(long number, long command) {
+  switch (number) {
+    case SYS_accept4: return Function::accept4;
+    case SYS_epoll_create1: return Function::epoll_create1;
+    case SYS_epoll_pwait: return Function::epoll_wait;
+    case SYS_fcntl: return command == F_DUPFD_CLOEXEC ? std::optional(Function::fcntl) : std::nullopt;
+    case SYS_openat: return Function::openat;
+    case SYS_socket: return Function::socket;
+    default: return std::nullopt;
+  }
 }
 
 // With `next` that takes a message.
@@ -234,14 +249,13 @@ FAULTS_API long faults_syscall(long number, long a, long b, long c, long d, long
     case SYS_recvmsg:
       return faults::move_message(Function::recvmsg, fd, reinterpret_cast<msghdr*>(b), static_cast<int>(c), CALLER,
                                   message);
-    case SYS_openat:
-      if (const int error = faults::verdict(Function::openat, CALLER); error != 0) return faults::failed<long>(error);
-      break;
-    case SYS_fcntl:
-      if (b != F_DUPFD_CLOEXEC) break;
-      if (const int error = faults::verdict(Function::fcntl, CALLER); error != 0) return faults::failed<long>(error);
-      break;
+    case SYS_epoll_ctl:
+      return faults::watch(fd, static_cast<int>(b), static_cast<int>(c), reinterpret_cast<epoll_event*>(d), CALLER,
+                           [=] { return next(number, a, b, c, d, e, f); });
     default: break;
+  }
+  if (const auto whole = faults::whole_call(number, b)) {
+    if (const int error = faults::verdict(*whole, CALLER); error != 0) return faults::failed<long>(error);
   }
   return next(number, a, b, c, d, e, f);
 }

@@ -106,13 +106,7 @@ FAULTS_API int faults_close(int fd) {
 FAULTS_API int faults_epoll_ctl(int set, int what, int fd, epoll_event* event) __asm__("epoll_ctl");
 FAULTS_API int faults_epoll_ctl(int set, int what, int fd, epoll_event* event) {
   static constinit Next<int(int, int, int, epoll_event*)> next("epoll_ctl");
-  if (what != EPOLL_CTL_DEL && !faults::is_spared(fd)) {
-    if (const int error = verdict(Function::epoll_ctl, CALLER); error != 0) return faults::failed<int>(error);
-  }
-  const int result = next.get()(set, what, fd, event);
-  if (result == 0 && what == EPOLL_CTL_DEL) faults::forget_watched(fd, set);
-  if (result == 0 && what != EPOLL_CTL_DEL) faults::note_watched(fd, set, *event);
-  return result;
+  return faults::watch(set, what, fd, event, CALLER, [=] { return next.get()(set, what, fd, event); });
 }
 
 namespace {
