@@ -317,11 +317,8 @@ void events(const Device& device) {
     rdma_disconnect(stage.caller);
     return rdma_disconnect(stage.caller);
   });
-  shown("the caller's queue pair goes to ERR", &Stage::establish, [](Stage& stage) {
-    ibv_qp_attr error{};
-    error.qp_state = IBV_QPS_ERR;
-    return ibv_modify_qp(stage.caller->qp, &error, IBV_QP_STATE);
-  });
+  shown("the caller's queue pair goes to ERR", &Stage::establish,
+        [](Stage& stage) { return to_error(stage.caller->qp); });
   shown("the caller's queue pair is destroyed", &Stage::establish, [](Stage& stage) {
     rdma_destroy_qp(stage.caller);
     return 0;

@@ -51,11 +51,8 @@ class Datagrams {
   }
   int post_receive(std::uint32_t length, int which = 1) {
     ibv_sge piece{reinterpret_cast<std::uint64_t>(memory_.data()), length, mr_->lkey};
-    ibv_recv_wr request{}, *bad = nullptr;
-    request.sg_list = &piece;
-    request.num_sge = 1;
     std::fill_n(memory_.begin(), length, char{0});
-    return ibv_post_recv(qp_[which], &request, &bad);
+    return observe::post_receive(qp_[which], piece);
   }
   struct Send {
     std::uint32_t length = 32;
@@ -66,17 +63,14 @@ class Datagrams {
   };
   std::string send(const Send& wanted, ibv_ah* ah) {
     ibv_sge piece{reinterpret_cast<std::uint64_t>(memory_.data()) + 16 * 1024, wanted.length, mr_->lkey};
-    ibv_send_wr request{}, *bad = nullptr;
+    ibv_send_wr request{};
     request.opcode = wanted.opcode;
     request.send_flags = IBV_SEND_SIGNALED | wanted.flags;
     request.imm_data = htobe32(0x01020304);
     request.sg_list = &piece;
     request.num_sge = 1;
     request.wr.ud = {ah, wanted.to != 0 ? wanted.to : qp_[1]->qp_num, wanted.qkey};
-    const int error = ibv_post_send(qp_[0], &request, &bad);
-    if (error != 0) return "refused with " + result(error);
-    const auto wc = Pair::next(cq_[0]);
-    return wc ? ibv_wc_status_str(wc->status) : "none";
+    return outcome_of(qp_[0], request);
   }
   std::optional<ibv_wc> arrived(int which = 1) { return Pair::next(cq_[which], std::chrono::milliseconds(400)); }
   static std::string text(const std::optional<ibv_wc>& wc) {

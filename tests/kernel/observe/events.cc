@@ -17,14 +17,6 @@ std::string told(const Device& device, const Pair* pair = nullptr) {
   });
 }
 
-int post_receive(ibv_qp* qp, char* memory, std::uint32_t length, std::uint32_t lkey) {
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(memory), length, lkey};
-  ibv_recv_wr request{}, *bad = nullptr;
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  return ibv_post_recv(qp, &request, &bad);
-}
-
 ibv_send_wr request_of(ibv_wr_opcode opcode, ibv_sge& piece) {
   ibv_send_wr request{};
   request.opcode = opcode;
@@ -36,25 +28,20 @@ ibv_send_wr request_of(ibv_wr_opcode opcode, ibv_sge& piece) {
 
 // What each end is told of an error.
 void errors(const Device& device) {
+  const auto at = [](auto& memory) { return reinterpret_cast<std::uint64_t>(memory.data()); };
   const auto look = [&](const std::string& what, auto act) {
     Pair pair(device);
     if (!pair.connected()) return say("events: " + what, "not connected");
     told(device);
-    ibv_sge piece{reinterpret_cast<std::uint64_t>(pair.own.data()), 64, pair.own_mr->lkey};
+    ibv_sge piece{at(pair.own), 64, pair.own_mr->lkey};
     act(pair, piece);
     say("events: " + what, told(device, &pair));
   };
-  const auto posts = [](Pair& pair, const ibv_send_wr& wanted) {
-    ibv_send_wr request = wanted, *bad = nullptr;
-    ibv_post_send(pair.near->qp, &request, &bad);
-    Pair::next(pair.near_cq);
-  };
-  const auto remote = [](const Pair& pair) { return reinterpret_cast<std::uint64_t>(pair.peers.data()); };
   const auto one_sided = [&](ibv_wr_opcode opcode, bool right) {
     return [&, opcode, right](Pair& pair, ibv_sge& piece) {
       ibv_send_wr request = request_of(opcode, piece);
-      request.wr.rdma = {remote(pair), right ? pair.peers_mr->rkey : 0xABCDEF01};
-      posts(pair, request);
+      request.wr.rdma = {at(pair.peers), right ? pair.peers_mr->rkey : 0xABCDEF01};
+      outcome_of(pair.near->qp, request);
     };
   };
   look("a connection, and nothing more", [](Pair&, ibv_sge&) {});
@@ -66,27 +53,22 @@ void errors(const Device& device) {
     one_sided(IBV_WR_RDMA_READ, true)(pair, piece);
   });
   look("a Send that is longer than its receive", [&](Pair& pair, ibv_sge& piece) {
-    post_receive(pair.far->qp, pair.peers.data(), 8, pair.peers_mr->lkey);
-    posts(pair, request_of(IBV_WR_SEND, piece));
+    post_receive(pair.far->qp, {at(pair.peers), 8, pair.peers_mr->lkey});
+    outcome_of(pair.near->qp, request_of(IBV_WR_SEND, piece));
   });
   look("a Send with an lkey that is none", [&](Pair& pair, ibv_sge& piece) {
-    post_receive(pair.far->qp, pair.peers.data(), 64, pair.peers_mr->lkey);
+    post_receive(pair.far->qp, {at(pair.peers), 64, pair.peers_mr->lkey});
     piece.lkey = 0xABCDEF01;
-    posts(pair, request_of(IBV_WR_SEND, piece));
+    outcome_of(pair.near->qp, request_of(IBV_WR_SEND, piece));
   });
   look("a Send to a receive with an lkey that is none", [&](Pair& pair, ibv_sge& piece) {
-    post_receive(pair.far->qp, pair.peers.data(), 64, 0xABCDEF01);
-    posts(pair, request_of(IBV_WR_SEND, piece));
+    post_receive(pair.far->qp, {at(pair.peers), 64, 0xABCDEF01});
+    outcome_of(pair.near->qp, request_of(IBV_WR_SEND, piece));
   });
-  const auto steps = [](ibv_qp* qp, ibv_qp_state to) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = to;
-    ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
-  };
-  look("the near end goes to ERR", [&](Pair& pair, ibv_sge&) { steps(pair.near->qp, IBV_QPS_ERR); });
+  look("the near end goes to ERR", [&](Pair& pair, ibv_sge&) { to_error(pair.near->qp); });
   look("the near end goes to ERR with receives", [&](Pair& pair, ibv_sge&) {
-    post_receive(pair.near->qp, pair.own.data(), 64, pair.own_mr->lkey);
-    steps(pair.near->qp, IBV_QPS_ERR);
+    post_receive(pair.near->qp, {at(pair.own), 64, pair.own_mr->lkey});
+    to_error(pair.near->qp);
   });
   look("the near end disconnects", [](Pair& pair, ibv_sge&) { rdma_disconnect(pair.near); });
 }
@@ -103,7 +85,7 @@ void shared_receives(const Device& device) {
   };
   static char memory[8];
   ibv_mr* const mr = ibv_reg_mr(device.pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-  const auto post = [&](int count) {
+  const auto post_receives = [&](int count) {
     for (int i = 0; i < count; ++i) {
       ibv_sge piece{reinterpret_cast<std::uint64_t>(memory), sizeof memory, mr != nullptr ? mr->lkey : 0};
       ibv_recv_wr request{}, *bad = nullptr;
@@ -117,14 +99,14 @@ void shared_receives(const Device& device) {
     say("events: an SRQ's connection", "none");
   } else {
     const auto send = [&] {
-      ibv_send_wr request{}, *bad = nullptr;
+      ibv_send_wr request{};
       request.opcode = IBV_WR_SEND;
       request.send_flags = IBV_SEND_SIGNALED;
-      ibv_post_send(pair.near->qp, &request, &bad);
+      post(pair.near->qp, request);
       const bool sent = Pair::next(pair.near_cq).has_value(), came = Pair::next(pair.far_cq).has_value();
       return (sent && came ? "" : "no message; ") + told(device, &pair);
     };
-    post(5);
+    post_receives(5);
     say("events: a limit of 3 is set on 5 receives", arm(3) + "; " + told(device));
     say("events: a message, 4 are left", send());
     say("events: a message, 3 are left", send());
@@ -133,14 +115,12 @@ void shared_receives(const Device& device) {
     ibv_query_srq(srq, &now);
     say("events: the limit after its event", std::to_string(now.srq_limit));
     say("events: a message, 1 is left", send());
-    post(2);
+    post_receives(2);
     say("events: a limit of 8 is set on 3 receives", arm(8) + "; " + told(device));
     say("events: a message after that", send());
-    post(8);
+    post_receives(8);
     say("events: a limit of 2, and it is taken back", arm(2) + ", " + arm(0) + "; " + told(device));
-    ibv_qp_attr error{};
-    error.qp_state = IBV_QPS_ERR;
-    ibv_modify_qp(pair.far->qp, &error, IBV_QP_STATE);
+    to_error(pair.far->qp);
     say("events: the queue pair goes to ERR", told(device, &pair));
   }
   pair.end();
@@ -159,17 +139,11 @@ void overrun(const Device& device) {
     attributes.cap.max_recv_wr = static_cast<std::uint32_t>(places) + 4;
     ibv_qp* const qp = ibv_create_qp(device.pd, &attributes);
     ibv_qp_attr state{};
+    state.qp_state = IBV_QPS_INIT;
     state.port_num = 1;
-    for (const ibv_qp_state next : {IBV_QPS_INIT, IBV_QPS_ERR}) {
-      state.qp_state = next;
-      const int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
-      if (next == IBV_QPS_ERR)
-        for (int i = 0; i < places + 3; ++i) {
-          ibv_recv_wr request{}, *bad = nullptr;
-          ibv_post_recv(qp, &request, &bad);
-        }
-      ibv_modify_qp(qp, &state, next == IBV_QPS_INIT ? mask : int{IBV_QP_STATE});
-    }
+    ibv_modify_qp(qp, &state, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
+    for (int i = 0; i < places + 3; ++i) post(qp, ibv_recv_wr{});
+    to_error(qp);
     say("events: flushed receives overrun a CQ", told(device));
     int polled = 0;
     while (Pair::next(cq, std::chrono::milliseconds(100))) ++polled;

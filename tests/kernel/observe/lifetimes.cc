@@ -64,15 +64,11 @@ std::string in_child(const std::function<std::string()>& act) {
 }
 
 bool exchange(Pair& pair) {
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(pair.peers.data()), 8, pair.peers_mr->lkey};
-  ibv_recv_wr receive{}, *bad_receive = nullptr;
-  receive.sg_list = &piece;
-  receive.num_sge = 1;
-  ibv_send_wr request{}, *bad = nullptr;
+  const ibv_sge piece{reinterpret_cast<std::uint64_t>(pair.peers.data()), 8, pair.peers_mr->lkey};
+  ibv_send_wr request{};
   request.opcode = IBV_WR_SEND;
   request.send_flags = IBV_SEND_SIGNALED;
-  if (ibv_post_recv(pair.far->qp, &receive, &bad_receive) != 0 || ibv_post_send(pair.near->qp, &request, &bad) != 0)
-    return false;
+  if (post_receive(pair.far->qp, piece) != 0 || post(pair.near->qp, request) != 0) return false;
   const auto sent = Pair::next(pair.near_cq), came = Pair::next(pair.far_cq);
   return sent && came && sent->status == IBV_WC_SUCCESS && came->status == IBV_WC_SUCCESS;
 }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace observe {
@@ -82,6 +83,31 @@ inline ibv_qp_init_attr qp_attributes(const Device& device, ibv_qp_type type = I
   attributes.cap = {8, 8, 1, 1, 0};
   return attributes;
 }
+
+inline int to_error(ibv_qp* qp) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  return ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+}
+
+// One request is posted. The library of siw returns -1 without an errno, so that errno is 0 before.
+inline int post(ibv_qp* qp, ibv_send_wr request) {
+  ibv_send_wr* bad = nullptr;
+  errno = 0;
+  return ibv_post_send(qp, &request, &bad);
+}
+inline int post(ibv_qp* qp, ibv_recv_wr request) {
+  ibv_recv_wr* bad = nullptr;
+  errno = 0;
+  return ibv_post_recv(qp, &request, &bad);
+}
+inline int post_receive(ibv_qp* qp, ibv_sge piece) {
+  ibv_recv_wr request{};
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  return post(qp, request);
+}
+inline std::string status_of(const std::optional<ibv_wc>& wc) { return wc ? ibv_wc_status_str(wc->status) : "none"; }
 
 // The subjects.
 void observe_connections(const Device& device);  // rdma_cm

@@ -45,4 +45,10 @@ class Pair {
   bool connected_ = false;
 };
 
+// A request is posted: the error that refuses it, or how it completes.
+inline std::string outcome_of(ibv_qp* qp, const ibv_send_wr& request) {
+  const int error = post(qp, request);
+  return error != 0 ? "refused with " + result(error) : status_of(Pair::next(qp->send_cq));
+}
+
 }  // namespace observe

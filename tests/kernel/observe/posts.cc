@@ -8,27 +8,8 @@
 namespace observe {
 namespace {
 
-void to_error(ibv_qp* qp) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_ERR;
-  ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
-}
-
-std::string sent(ibv_qp* qp, ibv_send_wr request) {
-  ibv_send_wr* bad = nullptr;
-  errno = 0;  // the library of siw returns -1 without an errno
-  return result(ibv_post_send(qp, &request, &bad));
-}
-std::string received(ibv_qp* qp, ibv_recv_wr request) {
-  ibv_recv_wr* bad = nullptr;
-  errno = 0;
-  return result(ibv_post_recv(qp, &request, &bad));
-}
-
-std::string flushed(ibv_cq* cq) {
-  const auto wc = Pair::next(cq);
-  return wc ? ibv_wc_status_str(wc->status) : "none";
-}
+std::string sent(ibv_qp* qp, const ibv_send_wr& request) { return result(post(qp, request)); }
+std::string received(ibv_qp* qp, const ibv_recv_wr& request) { return result(post(qp, request)); }
 
 void unconnected(const Device& device) {
   ibv_qp_init_attr init = qp_attributes(device);
@@ -49,7 +30,8 @@ void unconnected(const Device& device) {
   to_error(qp);
   say("posts: a Send in ERR", sent(qp, send));
   say("posts: a receive in ERR", received(qp, {}));
-  for (int i = 0; i < 3; ++i) say("posts: completion " + std::to_string(i) + " after ERR", flushed(device.cq));
+  for (int i = 0; i < 3; ++i)
+    say("posts: completion " + std::to_string(i) + " after ERR", status_of(Pair::next(device.cq)));
   ibv_destroy_qp(qp);
 }
 
@@ -90,7 +72,7 @@ void refused(const Device& device) {
   say("posts: as many receives as the queue pair says", taken >= now.cap.max_recv_wr ? "taken" : "not taken");
   say("posts: receives beyond that", taken < 100'000 ? received(qp, receive) : "taken");
   to_error(qp);
-  say("posts: a receive is flushed by the step to ERR", flushed(pair.near_cq));
+  say("posts: a receive is flushed by the step to ERR", status_of(Pair::next(pair.near_cq)));
   send.num_sge = 0;
   say("posts: a Send after that", sent(qp, send));
 }
@@ -120,19 +102,16 @@ void unsignaled(const Device& device) {
   if (!pair.connected()) return;
   ibv_send_wr send{};
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(pair.peers.data()), 8, pair.peers_mr->lkey};
-  ibv_recv_wr receive{};
-  receive.sg_list = &piece;
-  receive.num_sge = 1;
-  received(pair.far->qp, receive);
+  post_receive(pair.far->qp, piece);
   send.opcode = IBV_WR_SEND;
   say("posts: a Send that is not signaled", sent(pair.near->qp, send));
-  say("posts: its receive", flushed(pair.far_cq));
-  say("posts: its completion", flushed(pair.near_cq));
+  say("posts: its receive", status_of(Pair::next(pair.far_cq)));
+  say("posts: its completion", status_of(Pair::next(pair.near_cq)));
   send.send_flags = IBV_SEND_SIGNALED;
   say("posts: the peer is gone", result(rdma_disconnect(pair.far)));
   rdma_disconnect(pair.near);
   say("posts: a Send after the disconnection", sent(pair.near->qp, send));
-  say("posts: the completion of that", flushed(pair.near_cq));
+  say("posts: the completion of that", status_of(Pair::next(pair.near_cq)));
 }
 
 }  // namespace

@@ -11,8 +11,6 @@ namespace {
 constexpr unsigned kAll = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr int kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | static_cast<int>(kAll);
 
-std::string status_of(const std::optional<ibv_wc>& wc) { return wc ? ibv_wc_status_str(wc->status) : "none"; }
-
 // A connection whose far end has a region to bind windows to, and one window.
 struct World {
   World(const Device& device, ibv_mw_type type, int access = kBindable) : pair(device) {
@@ -41,35 +39,31 @@ struct World {
       const int error = ibv_bind_mw(pair.far->qp, window, &request);
       return error != 0 ? "refused with " + result(error) : status_of(Pair::next(pair.far_cq));
     }
-    ibv_send_wr request{}, *bad = nullptr;
+    ibv_send_wr request{};
     request.opcode = IBV_WR_BIND_MW;
     request.send_flags = IBV_SEND_SIGNALED;
     request.bind_mw = {window, ibv_inc_rkey(window->rkey), info};
-    const int error = ibv_post_send(pair.far->qp, &request, &bad);
-    if (error != 0) return "refused with " + result(error);
-    const std::string status = status_of(Pair::next(pair.far_cq));
-    if (status == "success") window->rkey = request.bind_mw.rkey;
-    return status;
+    const std::string outcome = outcome_of(pair.far->qp, request);
+    if (outcome == "success") window->rkey = request.bind_mw.rkey;
+    return outcome;
   }
   std::string invalidate(std::uint32_t rkey) const {
-    ibv_send_wr request{}, *bad = nullptr;
+    ibv_send_wr request{};
     request.opcode = IBV_WR_LOCAL_INV;
     request.send_flags = IBV_SEND_SIGNALED;
     request.invalidate_rkey = rkey;
-    const int error = ibv_post_send(pair.far->qp, &request, &bad);
-    return error != 0 ? "refused with " + result(error) : status_of(Pair::next(pair.far_cq));
+    return outcome_of(pair.far->qp, request);
   }
   // The near end's request through the window.
   std::string access(ibv_wr_opcode opcode, std::uint64_t offset, std::uint32_t length, std::uint32_t rkey) {
     ibv_sge piece{reinterpret_cast<std::uint64_t>(pair.own.data()), length, pair.own_mr->lkey};
-    ibv_send_wr request{}, *bad = nullptr;
+    ibv_send_wr request{};
     request.opcode = opcode;
     request.send_flags = IBV_SEND_SIGNALED;
     request.sg_list = &piece;
     request.num_sge = 1;
     request.wr.rdma = {at(offset), rkey};
-    const int error = ibv_post_send(pair.near->qp, &request, &bad);
-    return error != 0 ? "refused with " + result(error) : status_of(Pair::next(pair.near_cq));
+    return outcome_of(pair.near->qp, request);
   }
   std::string write(std::uint64_t offset, std::uint32_t length) {
     return access(IBV_WR_RDMA_WRITE, offset, length, window->rkey);
@@ -120,12 +114,11 @@ void Windows::look_at_binds() const {
       request.bind_info = w.part(0, 64);
       return result(ibv_bind_mw(w.pair.far->qp, w.window, &request));
     }
-    ibv_send_wr request{}, *bad = nullptr;
+    ibv_send_wr request{};
     request.opcode = IBV_WR_BIND_MW;
     request.send_flags = IBV_SEND_SIGNALED;
     request.bind_mw = {w.window, ibv_inc_rkey(w.window->rkey), w.part(0, 64)};
-    const int error = ibv_post_send(w.pair.far->qp, &request, &bad);
-    return error != 0 ? "refused with " + result(error) : status_of(Pair::next(w.pair.far_cq));
+    return outcome_of(w.pair.far->qp, request);
   });
   look("a bind again", [](World& w) { return w.bind(w.part(0, 64)) + ", " + w.bind(w.part(64, 64)); });
   look("the key after a bind", [](World& w) -> std::string {
@@ -199,14 +192,13 @@ void Windows::look_at_ends() const {
     look("a local invalidation before it is bound", [](World& w) { return w.invalidate(w.window->rkey); });
   look("the peer's Send with invalidate, and a Write", [](World& w) -> std::string {
     w.bind(w.part(0, 64));
-    ibv_recv_wr receive{}, *bad_receive = nullptr;
-    ibv_post_recv(w.pair.far->qp, &receive, &bad_receive);
-    ibv_send_wr request{}, *bad = nullptr;
+    post(w.pair.far->qp, ibv_recv_wr{});
+    ibv_send_wr request{};
     request.opcode = IBV_WR_SEND_WITH_INV;
     request.send_flags = IBV_SEND_SIGNALED;
     request.invalidate_rkey = w.window->rkey;
-    if (const int error = ibv_post_send(w.pair.near->qp, &request, &bad)) return "refused with " + result(error);
-    const std::string sent = status_of(Pair::next(w.pair.near_cq));
+    const std::string sent = outcome_of(w.pair.near->qp, request);
+    if (sent.starts_with("refused")) return sent;
     const auto received = Pair::next(w.pair.far_cq);
     const bool told = received && (received->wc_flags & IBV_WC_WITH_INV) != 0;
     const bool right = told && received->invalidated_rkey == w.window->rkey;

@@ -9,8 +9,6 @@
 namespace observe {
 namespace {
 
-std::string text_of(const std::optional<ibv_wc>& wc) { return wc ? ibv_wc_status_str(wc->status) : "none"; }
-
 struct Operation {
   ibv_wr_opcode opcode;
   const char* name;
@@ -61,15 +59,14 @@ Receive receive_of(End& end, const Operation& operation) {
 }
 
 void post(End& end, Receive& receive) {
-  ibv_recv_wr* bad = nullptr;
   receive.sg_list = &receive.piece;
-  ibv_post_recv(end.id->qp, &receive, &bad);
+  observe::post(end.id->qp, receive);
 }
 
 // The next completion of the work that was sent, in words.
 std::string sent_by(End& end, const Operation& operation) {
   const auto sent = end.next();
-  std::string outcome = text_of(sent);
+  std::string outcome = status_of(sent);
   if (sent && sent->status == IBV_WC_SUCCESS) {
     outcome += ", opcode " + std::to_string(sent->opcode);
     if (operation.opcode == IBV_WR_RDMA_READ || is_atomic(operation))
@@ -80,7 +77,7 @@ std::string sent_by(End& end, const Operation& operation) {
 
 std::string received_by(End& end) {
   const auto got = end.next();
-  std::string outcome = text_of(got);
+  std::string outcome = status_of(got);
   if (got && got->status == IBV_WC_SUCCESS) {
     outcome += ", opcode " + std::to_string(got->opcode) + ", length " + std::to_string(got->byte_len);
     outcome += (got->wc_flags & IBV_WC_WITH_IMM) != 0 ? ", immediate" : "";
@@ -105,10 +102,8 @@ Request request_of(End& end, const Operation& operation, const Exposed& target) 
 }
 
 int post(End& end, Request& request) {
-  ibv_send_wr* bad = nullptr;
   request.sg_list = &request.piece;
-  errno = 0;  // the library of siw returns -1 without an errno
-  return ibv_post_send(end.id->qp, &request, &bad);
+  return observe::post(end.id->qp, request);
 }
 
 // The caller and then the called end send a message before the work that is tried: the kernel's iw_cm ends with an oops
