@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A guest under QEMU's emulation with Debian's kernel, rxe and siw: boots it, runs commands there, ends it.
+"""A guest under QEMU's emulation with Debian's kernel: boots it, runs commands there, ends it.
 
 Its root is that of this host, read-only, so that it has the same programs. It has two interfaces, which are tap devices
-in a network namespace of the guest's own: eth0 with rxe0 (10.71.0.2, and .1 for the host) and eth1 with siw0 (10.72.0.2).
+in a network namespace of the guest's own: eth0 (10.71.0.2, and .1 for the host) and eth1 (10.72.0.2), with rxe0 and siw0
+where its kernel has these.
 Programs of the host take part with Guest.on_host(). All of it goes with the process that has made it."""
 
 import os
@@ -40,7 +41,8 @@ class Result:
 class Guest:
     """Commands may run at the same time, from several threads."""
 
-    def __init__(self, files):
+    def __init__(self, files, parameters=""):
+        """With more parameters of the kernel (admin-guide/kernel-parameters)."""
         self.shared = pathlib.Path(tempfile.mkdtemp(prefix="uiw-guest-"))
         shutil.copy(HERE / "agent", self.shared)
         ours, its = socket.socketpair()
@@ -57,7 +59,7 @@ class Guest:
         qemu = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
                 "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
                 "-kernel", files.kernel, "-initrd", files.folder / "initramfs.cpio",
-                "-append", "console=ttyS0 quiet mitigations=off panic=-1",
+                "-append", f"console=ttyS0 quiet mitigations=off panic=-1 {parameters}",
                 "-serial", f"file:{self.shared / 'console'}",
                 "-chardev", f"socket,id=agent,fd={its.fileno()}", "-serial", "chardev:agent", *nic, *shares]
         self.qemu = subprocess.Popen(["unshare", "--net", "sh", "-c", START, "sh", *map(str, qemu)],

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 // What becomes of ibv_wr_atomic_write() and ibv_wr_flush(), where the peer is uiw and where it is not. The plugin's
 // part depends on the release of libibverbs (tests/unit/plugin).
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstdlib>
 
 #include "provider/memory/rights.h"
 #include "tests/unit/provider/pair.h"
@@ -100,4 +105,44 @@ TEST_CASE_METHOD(Single, "atomic_write: memory that is not of files with MAP_SYN
   CHECK(provider::Mr::create(a.pd, memory.data(), memory.size(), 0, kLocal | kAccessFlushPersistent) == nullptr);
   CHECK(errno == EOPNOTSUPP);
   CHECK(provider::Mr::create(a.pd, memory.data(), memory.size(), 0, kAccessFlushGlobal) != nullptr);
+}
+
+// Takes a directory of a file system that is mounted with dax, which tests/kernel has.
+TEST_CASE_METHOD(Loopback, "atomic_write: a file that is mapped with MAP_SYNC is flushed to its medium", "[.medium]") {
+  constexpr std::size_t kSize = 3 * 4096;
+  const char* const directory = std::getenv("DAX_DIRECTORY");
+  REQUIRE(directory != nullptr);
+  const int file = ::open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  REQUIRE(file >= 0);
+  REQUIRE(::posix_fallocate(file, 0, kSize) == 0);
+  const auto map = [&](int flags) {
+    void* const mapped = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, flags, file, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    return static_cast<std::byte*>(mapped);
+  };
+  std::byte* const synchronous = map(MAP_SHARED_VALIDATE | MAP_SYNC);
+  std::byte* const plain = map(MAP_SHARED);
+  constexpr unsigned kAccess = kTarget | kAccessFlushPersistent;
+  Pair pair(context, {}, {});
+  pair.connect({.peer = mpa::PeerKind::uiw});
+
+  errno = 0;
+  CHECK(provider::Mr::create(pair.b.pd, plain, kSize, 0, kAccess) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+  {
+    const auto target = provider::Mr::create(pair.b.pd, synchronous, kSize, 0, kAccess);
+    REQUIRE(target != nullptr);
+    REQUIRE(write(pair.a, on(1, target->key(), 4096), "01234567") == 0);
+    REQUIRE(flush(pair.a, on(2, target->key(), 4096 + 3), {9, false, true, false}) == 0);
+    REQUIRE(flush(pair.a, on(3, target->key(), 0), {~std::uint64_t{0}, true, true, true}) == 0);
+    check_next(*pair.a.send_cq, 1);
+    CHECK(check_next(*pair.a.send_cq, 2).opcode == kWcFlush);
+    CHECK(check_next(*pair.a.send_cq, 3).opcode == kWcFlush);
+    std::string there(8, '.');
+    REQUIRE(::pread(file, there.data(), there.size(), 4096) == 8);
+    CHECK(there == "01234567");
+  }
+  ::munmap(synchronous, kSize);
+  ::munmap(plain, kSize);
+  ::close(file);
 }
