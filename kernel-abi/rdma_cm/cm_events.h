@@ -20,6 +20,7 @@ enum class CmEventType : std::uint32_t {
   disconnected = 10,
   device_removal = 11,
   multicast_join = 12,
+  timewait_exit = 15,
   user = 18,  // written by the program itself, as is `internal`, since rdma-core 59
   internal = 19,
 };

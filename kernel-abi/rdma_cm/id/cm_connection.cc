@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -22,6 +23,8 @@ namespace {
 constexpr std::size_t kOctetMax = 255;
 constexpr unsigned kRejectConsumerDefined = 28;
 constexpr unsigned kRejectVendorOption = 35;
+// As with rxe: 4.096 us * 2^19, twice the time for which the kernel takes packets of RoCE to live.
+constexpr std::chrono::milliseconds kTimeWait{2147};
 
 provider::CallParameters own_parameters(const rdma_ucm_conn_param& said) {
   provider::CallParameters own;
@@ -70,6 +73,37 @@ rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std:
   return event;
 }
 
+// On adapters of InfiniBand and RoCE the queue pair of a connection that has ended may not be used anew for a while,
+// since packets may be under way. Programs wait for the end of that time before they free what belongs to the
+// connection.
+class CmConnection::TimeWait final : public provider::CmLoop::TimedTask {
+ public:
+  explicit TimeWait(std::weak_ptr<CmId> id) : id_(std::move(id)) {}
+  void run() override {
+    if (const std::shared_ptr<CmId> id = id_.lock()) id->connection().leave_time_wait();
+  }
+
+ private:
+  const std::weak_ptr<CmId> id_;
+};
+
+void CmConnection::prepare_events() {
+  const bool time_wait = id_.route().is_roce() && !looks_up(id_.route());
+  id_.events().reserve(time_wait ? 3 : 2);
+  if (time_wait && time_wait_ == nullptr) time_wait_ = std::make_shared<TimeWait>(id_.weak_from_this());
+}
+
+void CmConnection::enter_time_wait() {
+  if (disconnected_ && disconnect_wanted_ && time_wait_ != nullptr) {
+    provider::CmLoop::instance().after(kTimeWait, time_wait_);
+  }
+}
+
+void CmConnection::leave_time_wait() {
+  const LockGuard lock(g_registry_lock);
+  id_.report(CmEventType::timewait_exit, 0);
+}
+
 std::weak_ptr<provider::CallObserver> CmConnection::observer() {
   return std::shared_ptr<provider::CallObserver>(id_.shared_from_this(), this);
 }
@@ -86,7 +120,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   {
     const LockGuard lock(g_registry_lock);
     if (id_.state() != CmState::route_resolved) return EINVAL;
-    id_.events().reserve(2);
+    prepare_events();
     id_.set_state(CmState::connect);
     phase_ = ConnectionPhase::calling;
     qp_number_ = parameters.qp_num;
@@ -135,7 +169,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   {
     const LockGuard lock(g_registry_lock);
     if (const int error = check_call_state(); error != 0) return error;
-    id_.events().reserve(2);
+    prepare_events();
     phase_ = ConnectionPhase::accepting;
     qp_number_ = parameters.qp_num;
     former_uid = id_.events().uid();
@@ -208,12 +242,13 @@ int CmConnection::disconnect() {
     const LockGuard lock(g_registry_lock);
     switch (phase_) {
       case ConnectionPhase::none: return id_.route().is_roce() && id_.state() == CmState::listen ? 0 : EINVAL;
+      case ConnectionPhase::requested: return 0;
       case ConnectionPhase::calling:
-      case ConnectionPhase::accepting: disconnect_wanted_ = true; return 0;
-      case ConnectionPhase::requested:
-      case ConnectionPhase::ended: return 0;
+      case ConnectionPhase::accepting:
+      case ConnectionPhase::ended: break;
       case ConnectionPhase::established: connection = connection_; break;
     }
+    if (!std::exchange(disconnect_wanted_, true)) enter_time_wait();
   }
   if (connection != nullptr) connection->disconnect();
   return 0;
@@ -292,6 +327,8 @@ void CmConnection::disconnected() {
   if (phase_ != ConnectionPhase::established) return;
   phase_ = ConnectionPhase::ended;
   id_.report(CmEventType::disconnected, 0);
+  disconnected_ = true;
+  enter_time_wait();
 }
 
 void CmConnection::begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request) {

@@ -62,6 +62,9 @@ class CmConnection final : public provider::CallObserver {
   // call has failed, or if the connection has ended already: the peer may have ended it just before this command.
   int disconnect();
 
+  // The time wait is over: reports TIMEWAIT_EXIT. On the thread "uiw-cm".
+  void leave_time_wait();
+
   // provider::CallObserver
   void established(const provider::CallParameters& peer) override;
   void failed(int error, const provider::CallParameters* peer) override;
@@ -83,7 +86,13 @@ class CmConnection final : public provider::CallObserver {
   static void tear_down(Detached detached);
 
  private:
+  class TimeWait;
   std::weak_ptr<provider::CallObserver> observer();
+  // Gets what the two or three events after CONNECT or ACCEPT need. Throws std::bad_alloc.
+  void prepare_events() UIW_REQUIRES(g_registry_lock);
+  // Called when the connection has ended and when the program disconnects: after both the time wait begins, as in the
+  // kernel, whose ib_cm has a request to disconnect and the answer then.
+  void enter_time_wait() UIW_REQUIRES(g_registry_lock);
   int check_call_state() const UIW_REQUIRES(g_registry_lock);
   rdma_ucm_ud_param service_parameters(const provider::CallParameters& peer) const UIW_REQUIRES(g_registry_lock);
   void report_no_service(int error, const provider::CallParameters* peer) UIW_REQUIRES(g_registry_lock);
@@ -91,9 +100,11 @@ class CmConnection final : public provider::CallObserver {
   CmId& id_;
   ConnectionPhase phase_ UIW_GUARDED_BY(g_registry_lock) = ConnectionPhase::none;
   std::uint32_t qp_number_ UIW_GUARDED_BY(g_registry_lock) = 0;
-  bool responded_ UIW_GUARDED_BY(g_registry_lock) = false;          // active side: the stream was established
-  bool disconnect_wanted_ UIW_GUARDED_BY(g_registry_lock) = false;  // DISCONNECT came while the stream was being set up
-  std::uint8_t retry_count_ UIW_GUARDED_BY(g_registry_lock) = 0;    // from CONNECT
+  bool responded_ UIW_GUARDED_BY(g_registry_lock) = false;                  // active side: the stream was established
+  bool disconnect_wanted_ UIW_GUARDED_BY(g_registry_lock) = false;          // DISCONNECT came after CONNECT or ACCEPT
+  bool disconnected_ UIW_GUARDED_BY(g_registry_lock) = false;               // the event DISCONNECTED was reported
+  std::shared_ptr<TimeWait> time_wait_ UIW_GUARDED_BY(g_registry_lock);     // RoCE view, port space TCP
+  std::uint8_t retry_count_ UIW_GUARDED_BY(g_registry_lock) = 0;            // from CONNECT
   std::uint8_t accepted_resources_ UIW_GUARDED_BY(g_registry_lock) = 0;     // from ACCEPT
   std::uint8_t accepted_depth_ UIW_GUARDED_BY(g_registry_lock) = 0;         // from ACCEPT
   std::optional<RoceAgreement> agreement_ UIW_GUARDED_BY(g_registry_lock);  // RoCE view: set by the peer's MPA frame

@@ -72,7 +72,7 @@ for _view in ("iwarp", "roce"):
             lambda bench, v=_view: cases.run(bench, "uiw_views", "gids", env={"UIW_TRANSPORT": v}))
 add_row("datagrams with each GID of each device", lambda bench: cases.run(bench, "uiw_views", "datagrams"))
 for _name in ("device", "required", "own_steps", "retries", "ack_timeout", "path_and_ece", "rejected", "ended_first", "delivered",
-              "manager_alone", "manager_alone_ends"):
+              "manager_alone", "manager_alone_ends", "time_wait"):
     for _address in ("127.0.0.1", "::1"):
         add_row(f"{_name}, {_address}",
                 lambda bench, n=_name, a=_address: cases.run(bench, "uiw_views", n, address=a))

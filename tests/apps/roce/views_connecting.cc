@@ -296,6 +296,29 @@ void ended_first() {
   expect_error("from ERR to INIT", ibv_modify_qp(client.id->qp, &now, IBV_QP_STATE), EINVAL);
 }
 
+// An end whose id stays hears of the end of the time wait once both ends have disconnected, and not at once.
+void time_wait() {
+  Channel server;
+  start_listening(server);
+  const auto disconnect = [&server](Pair& pair) {
+    good("rdma_disconnect of the caller", rdma_disconnect(pair.client.id));
+    pair.client.next(RDMA_CM_EVENT_DISCONNECTED);
+    server.next(RDMA_CM_EVENT_DISCONNECTED);
+    good("rdma_disconnect of the called end", rdma_disconnect(pair.request.id));
+  };
+  {
+    Pair gone(server, connection_parameters(), connection_parameters());
+    disconnect(gone);
+  }
+  Pair pair(server, connection_parameters(), connection_parameters());
+  const auto begin = Clock::now();
+  disconnect(pair);
+  expect(pair.client.next(RDMA_CM_EVENT_TIMEWAIT_EXIT).id == pair.client.id, "the caller's event is another's");
+  expect(server.next(RDMA_CM_EVENT_TIMEWAIT_EXIT).id == pair.request.id, "an event of an id that is gone");
+  expect(Clock::now() - begin > std::chrono::seconds(1), "the time wait is over at once");
+  expect(server.silent() && pair.client.silent(), "an event too many");
+}
+
 // rdma_disconnect() takes the queue pair to ERR: what had completed by then arrives all the same.
 void delivered() {
   constexpr std::uint32_t kCount = 60, kSize = 65536;
@@ -644,6 +667,7 @@ void connecting_cases(Cases& cases) {
       {"source_port_again", source_port_again},
       {"steps_to_nobody", [] { steps_to_nobody(ETIMEDOUT, std::chrono::milliseconds(1000)); }},
       {"steps_without_route", [] { steps_to_nobody(ENETUNREACH, {}); }},
+      {"time_wait", time_wait},
   });
 }
 

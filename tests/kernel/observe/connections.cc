@@ -14,6 +14,7 @@ namespace observe {
 namespace {
 
 constexpr int kQuiet = 400, kPatience = 10'000;  // milliseconds without an event, and until one comes
+constexpr int kTimeWait = 5000;                  // longer than a queue pair is in the time wait
 
 // A listener and a caller, and the identifier that the listener gives; their events come by one channel.
 class Stage {
@@ -78,23 +79,19 @@ class Stage {
 
   // The events that come until none comes for a while: those of the caller, and then those of the others, since the
   // order of these is by chance.
-  std::string events() {
+  std::string events(int quiet = kQuiet) {
     std::vector<std::string> all;
-    for (int patience = kPatience; next(patience); patience = kQuiet) all.push_back(last);
+    for (int patience = kPatience; next(patience); patience = quiet) all.push_back(last);
     std::stable_partition(all.begin(), all.end(), [](const std::string& one) { return one.starts_with("caller"); });
     std::string text;
     for (const std::string& one : all) text += (text.empty() ? "" : ", ") + one;
     return text.empty() ? "none" : text;
   }
-  // Puts the next event into `last`, and what it carries into `conn` and `carried`. Those that end a time wait are left
-  // out: when they come depends on the provider.
+  // Puts the next event into `last`, and what it carries into `conn` and `carried`.
   bool next(int patience) {
     rdma_cm_event* event = nullptr;
-    do {
-      pollfd waits{channel_->fd, POLLIN, 0};
-      if (event != nullptr) rdma_ack_cm_event(event);
-      if (poll(&waits, 1, patience) != 1 || rdma_get_cm_event(channel_, &event) != 0) return false;
-    } while (event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    pollfd waits{channel_->fd, POLLIN, 0};
+    if (poll(&waits, 1, patience) != 1 || rdma_get_cm_event(channel_, &event) != 0) return false;
     if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) called = event->id;
     last = event->id == caller ? "caller " : event->id == called ? "called " : "listener ";
     last += rdma_event_str(event->event) + std::strlen("RDMA_CM_EVENT_");
@@ -273,12 +270,13 @@ void parameters(const Device& device) {
 }
 
 void events(const Device& device) {
-  const auto shown = [&](const std::string& what, bool (Stage::*reach)(), const std::function<int(Stage&)>& act) {
+  const auto shown = [&](const std::string& what, bool (Stage::*reach)(), const std::function<int(Stage&)>& act,
+                         int quiet = kQuiet) {
     Stage stage(device);
     const std::string done = "connections: " + what;
     if (!(stage.*reach)()) return say(done, "not reached");
     const int error = act(stage);
-    say(done, result(error) + "; " + stage.events());
+    say(done, result(error) + "; " + stage.events(quiet));
   };
   shown("the called end accepts", &Stage::call, [](Stage& stage) { return stage.accept(); });
   shown("the called end refuses", &Stage::call, [](Stage& stage) { return rdma_reject(stage.called, nullptr, 0); });
@@ -303,10 +301,12 @@ void events(const Device& device) {
         [](Stage& stage) { return rdma_disconnect(stage.caller); });
   shown("the caller disconnects", &Stage::establish, [](Stage& stage) { return rdma_disconnect(stage.caller); });
   shown("the called end disconnects", &Stage::establish, [](Stage& stage) { return rdma_disconnect(stage.called); });
-  shown("both ends disconnect", &Stage::establish, [](Stage& stage) {
+  const auto disconnect_both = [](Stage& stage) {
     rdma_disconnect(stage.caller);
     return rdma_disconnect(stage.called);
-  });
+  };
+  shown("both ends disconnect", &Stage::establish, disconnect_both);
+  shown("both ends disconnect, and stay there", &Stage::establish, disconnect_both, kTimeWait);
   shown("the caller disconnects, and the called end when it has been told", &Stage::establish, [](Stage& stage) {
     rdma_disconnect(stage.caller);
     while (stage.next(kPatience) && !stage.last.starts_with("called")) {
