@@ -2,6 +2,7 @@
 """`uiw run --check` over stock programs and libraries, both ends: it finds what is known, and nothing else. What they do is
 tested elsewhere (applications/, programs/, roce/); here they run for a short while, one row for each program."""
 
+import importlib
 import os
 import pathlib
 import re
@@ -277,6 +278,28 @@ for _view in VIEWS:
     add_row(f"fio --ioengine=rdma, {_view}", lambda bench, view=_view: fio(bench, view))
     add_row(f"qperf -cm 1, {_view}", lambda bench, view=_view: qperf(bench, view, QPERF[view]))
     add_row(f"librpma, {_view}", lambda bench, view=_view: rpma(bench, view))
+
+# ---- uDAPL and QEMU: what their own tests do ----
+
+CHECKED = {"UIW_CHECK": "on", "UIW_CHECK_EXIT": str(STATUS), "UIW_CHECK_SUPPRESS": str(SUPPRESSIONS)}
+sys.path.append(str(APPLICATIONS))  # the folder has the name of this file
+udapl, migration = (harness.borrow(lambda name=name: importlib.import_module(name)) for name in ("udapl", "migration"))
+
+
+def as_tested(what, *words):
+    """A program in which a fault is found ends with a status that fails the test."""
+    def checked(bench):
+        bench.settings = {**bench.settings, **CHECKED}
+        what(bench, *words)
+    return checked
+
+
+for _title, _what, *_words in (("dtest, cma, iwarp", udapl.exchange, "iwarp", "dtest", "cma"),
+                               ("dtestsrq, cma, roce", udapl.exchange, "roce", "dtestsrq", "cma"),
+                               ("dapltest, scm, roce", udapl.dapltest, "roce", "scm"),
+                               ("QEMU's migration, iwarp", migration.migrate, "iwarp", True),
+                               ("QEMU's migration, roce", migration.migrate, "roce", False)):
+    add_row(_title, as_tested(_what, *_words))
 
 if __name__ == "__main__":
     sys.exit(harness.main())
