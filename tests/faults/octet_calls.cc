@@ -109,8 +109,8 @@ std::size_t size_of(const msghdr& message) {
   return size;
 }
 
-// The function that works as a whole or fails, of a system call that uiw makes by its number. Of fcntl's commands uiw
-// duplicates descriptors so.
+// The function of whole_calls.cc that a system call stands for, which uiw makes by its number. It makes fcntl(2) so
+// only to duplicate descriptors.
 std::optional<Function> whole_call(long number, long command) {
   switch (number) {
     case SYS_accept4: return Function::accept4;

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kOctetMax = 255;
 constexpr unsigned kRejectConsumerDefined = 28;
 constexpr unsigned kRejectVendorOption = 35;
-// As with rxe: 4.096 us * 2^19, twice the time for which the kernel takes packets of RoCE to live.
+// As with rxe: 4.096 us * 2^19, twice the lifetime that Linux 6.1 assumes for packets of RoCE.
 constexpr std::chrono::milliseconds kTimeWait{2147};
 
 provider::CallParameters own_parameters(const rdma_ucm_conn_param& said) {
@@ -73,9 +73,9 @@ rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std:
   return event;
 }
 
-// On adapters of InfiniBand and RoCE the queue pair of a connection that has ended may not be used anew for a while,
-// since packets may be under way. Programs wait for the end of that time before they free what belongs to the
-// connection.
+// The time wait: on adapters for InfiniBand and RoCE, the queue pair of a connection that has ended may not be used
+// again while packets of the connection may still be in the network. Some programs free a connection only when
+// TIMEWAIT_EXIT reports the end of that time.
 class CmConnection::TimeWait final : public provider::CmLoop::TimedTask {
  public:
   explicit TimeWait(std::weak_ptr<CmId> id) : id_(std::move(id)) {}

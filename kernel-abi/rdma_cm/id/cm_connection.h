@@ -88,10 +88,11 @@ class CmConnection final : public provider::CallObserver {
  private:
   class TimeWait;
   std::weak_ptr<provider::CallObserver> observer();
-  // Gets what the two or three events after CONNECT or ACCEPT need. Throws std::bad_alloc.
+  // Allocates the memory of the events that can follow CONNECT or ACCEPT, and in the RoCE view the timer of the time
+  // wait. Throws std::bad_alloc.
   void prepare_events() UIW_REQUIRES(g_registry_lock);
-  // Called when the connection has ended and when the program disconnects: after both the time wait begins, as in the
-  // kernel, whose ib_cm has a request to disconnect and the answer then.
+  // Starts the time wait if the connection has ended and the program has disconnected, in either order. That is when
+  // the kernel's ib_cm has both messages of a disconnect, the request (DREQ) and the reply (DREP).
   void enter_time_wait() UIW_REQUIRES(g_registry_lock);
   int check_call_state() const UIW_REQUIRES(g_registry_lock);
   rdma_ucm_ud_param service_parameters(const provider::CallParameters& peer) const UIW_REQUIRES(g_registry_lock);
