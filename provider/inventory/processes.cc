@@ -44,8 +44,8 @@ constexpr char kPurpose[] = "the list of RDMA processes";
 constexpr char kQuestion[] = "uiw inventory?";
 constexpr std::size_t kMostAsked = 256;
 constexpr off_t kLongest = off_t{1} << 28;
-// A process that does not answer a question in time counts as late for kLateFor. kLateTime: how long ask_processes()
-// waits in all if, of the processes that it has asked, only late ones have not answered.
+// A process that is stopped counts as late, and for kLateFor one that has not answered a question in time. kLateTime:
+// how long ask_processes() waits in all if, of the processes that it has asked, only late ones have not answered.
 constexpr std::chrono::milliseconds kLateTime{10};
 constexpr std::chrono::seconds kLateFor{1};
 
@@ -276,10 +276,24 @@ std::vector<std::string> find_names(const std::string& own) {
   return names;
 }
 
+// Whether the process with this socket name is stopped, by a signal or by a debugger (proc(5): the states T and t). A
+// process of another PID namespace is not found by its number, or another one is, which is then waited for less long.
+bool is_stopped(const std::string& name) {
+  const std::size_t begin = prefix_of(::geteuid()).size();
+  const std::string pid = name.substr(begin, name.find('/', begin) - begin);
+  if (pid.empty() || pid.find_first_not_of("0123456789") != std::string::npos) return false;
+  const TextFile file = open_text_file(("/proc/" + pid + "/stat").c_str());
+  std::array<char, 512> line{};
+  if (file == nullptr || std::fgets(line.data(), line.size(), file.get()) == nullptr) return false;
+  const char* command_end = std::strrchr(line.data(), ')');  // the command itself may have parentheses
+  return command_end != nullptr &&
+         (std::strncmp(command_end, ") T", 3) == 0 || std::strncmp(command_end, ") t", 3) == 0);
+}
+
 struct Asked {
   Descriptor socket;
   std::string name;
-  bool late;  // within the last kLateFor it has not answered a question in time
+  bool late;
   bool done = false;
 };
 
@@ -304,7 +318,8 @@ std::vector<Asked> ask_all(const std::vector<std::string>& names) {
   const LockGuard lock(late().mutex);
   std::erase_if(late().until, [now](const auto& one) { return one.second < now; });
   for (const std::string& name : names) {
-    Asked one{Descriptor(DescriptorChange().guard(open_socket())), name, late().until.contains(name)};
+    Asked one{Descriptor(DescriptorChange().guard(open_socket())), name,
+              late().until.contains(name) || is_stopped(name)};
     const Name address(name);
     // SO_PASSCRED gives the socket a name of its own, to which the answer goes. A connected socket receives only from
     // its peer.

@@ -25,11 +25,11 @@ void publish_inventory() noexcept;
 void withdraw_inventory_in_child();
 
 // How long a process may take to answer. All processes are asked at the same time.
-constexpr std::chrono::milliseconds kAnswerTime{300};
+constexpr std::chrono::milliseconds kAnswerTime{1000};
 
 // The inventories of all processes that answer, including this one, in the order of their PIDs; at most 256 others are
-// asked. Processes that are stopped or hang are left out after kAnswerTime. Within the next second, calls of this
-// process wait only a few milliseconds for them. Throws std::bad_alloc.
+// asked. Processes that are stopped are left out after a few milliseconds, and those that hang after kAnswerTime;
+// within the next second, calls of this process wait only a few milliseconds for these, too. Throws std::bad_alloc.
 std::vector<ProcessInventory> ask_processes();
 
 }  // namespace uiw::provider
