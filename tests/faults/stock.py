@@ -12,7 +12,7 @@ import sys
 import time
 
 from places import readable  # also makes support importable
-from support import harness
+from support import harness, perftest
 from support.harness import add_row, check
 
 PATIENCE = 2  # seconds that an end may go on alone, before the test ends the other one
@@ -48,7 +48,7 @@ class Ends:
             env.update(LD_PRELOAD=self.library + " " + self.bench.preload, FAULTS_CONTROL=self.control)
         return self.bench.start(words, uiw=False, env=env)
 
-    def talk(self, port):
+    def talk(self, port, patience=PATIENCE):
         """Runs both until they have ended; what is wrong, or nothing, and whether both ended well."""
         server = self.start("server", port)
         while server.running() and not harness.listening(port, server.pid):
@@ -62,7 +62,7 @@ class Ends:
             now = time.monotonic()
             if not all(end.running() for end in ends.values()):
                 alone = alone or now
-            if (alone and now > alone + PATIENCE) or now > client.began + 2 * PATIENCE:
+            if (alone and now > alone + patience) or now > client.began + 2 * patience:
                 # The end that has not met the fault may wait for the other one; that one has to end by itself then.
                 for name, end in ends.items():
                     if end.running() and name != self.faulty:
@@ -71,7 +71,7 @@ class Ends:
             # A server to which a call does not come waits for the next one.
             waiting = [name for name, end in ends.items() if end.running() and not end.stderr
                        and (name == "client" or "client" in ended_by_test)]
-            if now > client.began + (MOST if waiting else ENOUGH):
+            if now > client.began + (MOST if waiting else max(ENOUGH, patience)):
                 wrong += [f"the {name} does not end" for name in waiting]
                 ended_by_test.update(ends)
                 break
@@ -83,7 +83,6 @@ class Ends:
                 wrong.append(f"the {name} ends with {harness.describe(status)}")
         good = not wrong and not ended_by_test and all(end.status() == 0 for end in ends.values())
         said = "\n".join(end.report() for end in ends.values()) if wrong else ""
-        self.bench.processes.clear()
         return wrong, good, said
 
 
@@ -91,8 +90,12 @@ def sweep(bench, server, client, faulty, start, every, settings):
     ends = Ends(bench, server, client, faulty, settings)
     port = bench.port()
     ends.asked("--log")
-    wrong, good, said = ends.talk(port)
-    check(good, f"without a fault: {wrong}\n{said}")
+
+    def undisturbed():
+        wrong, good, said = ends.talk(port, patience=MOST)
+        check(good, f"without a fault: {wrong}\n{said}")
+
+    perftest.patient(bench, undisturbed)
     extent = [] if bench.settings.get("FAULTS") == "all" else ["--sites"]
     if "FAULTS" in bench.settings:
         start, every = 0, 1
@@ -103,6 +106,7 @@ def sweep(bench, server, client, faulty, start, every, settings):
     bad, met, well = [], 0, 0
     for function, error, nth in points:
         ends.asked("--function", function, "--error", error, "--nth", nth)
+        bench.processes.clear()
         wrong, good, said = ends.talk(port)
         place = ends.asked("--result").strip()
         met += bool(place)

@@ -8,7 +8,7 @@ import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import cases, harness, pings
+from support import cases, harness, perftest, pings
 from support.harness import add_row, check, row
 
 SOURCES = sorted(pathlib.Path(__file__).parent.glob("misuse*.cc"))
@@ -213,9 +213,11 @@ KNOWN = ("--check", "--check-exit", STATUS, "--check-suppress", SUPPRESSIONS)
 
 
 def stock(bench, words, more=()):
-    port = bench.port()
-    ends = bench.pair([*words, "-p", port], [*words, "-p", port, *more, "127.0.0.1"], port, options=KNOWN, timeout=60)
-    for end in ends:
+    def attempt():
+        port = bench.port()
+        return bench.pair([*words, "-p", port], [*words, "-p", port, *more, "127.0.0.1"], port, options=KNOWN, timeout=60)
+
+    for end in perftest.patient(bench, attempt):
         check(re.search(r"uiw check: process \d+: 0 faults", end.stderr), end.stderr)
 
 

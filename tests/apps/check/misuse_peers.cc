@@ -31,18 +31,21 @@ void sink_written_of(bool wrong) {
   }
 }
 
-// The message is there, and its completion has not been polled.
+// The message is there, and so is one behind it: the first one was taken note of. Its completion has not been polled.
 void message_written_of(bool wrong) {
   Talk talk;
-  Receive receive(talk.peers, 64, talk.peers_mr);
-  talk.own[63] = 'x';
+  Receive receive(talk.peers, 64, talk.peers_mr), second(talk.peers + 64, 8, talk.peers_mr);
+  talk.own[71] = 'x';
   ibv_post_recv(talk.far.get(), &receive, &bad_receive);  // OTHER message-written
+  ibv_post_recv(talk.far.get(), &second, &bad_receive);
   Request request(IBV_WR_SEND, talk.own, 64, talk.own_mr, IBV_SEND_SIGNALED);
   ibv_post_send(talk.near.get(), &request, &bad_send);
+  Request behind(IBV_WR_SEND, talk.own + 64, 8, talk.own_mr, IBV_SEND_SIGNALED);
+  ibv_post_send(talk.near.get(), &behind, &bad_send);
   ibv_wc none{};
-  while (*const_cast<volatile char*>(talk.peers + 63) != 'x') ibv_poll_cq(talk.cq.get(), 0, &none);
+  while (*const_cast<volatile char*>(talk.peers + 71) != 'x') ibv_poll_cq(talk.cq.get(), 0, &none);
   if (wrong) talk.peers[3] = 'y';
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 4; ++i) {
     ibv_wc wc{};
     while (ibv_poll_cq(talk.cq.get(), 1, &wc) == 0) {  // AT message-written
     }
@@ -302,7 +305,8 @@ void receive_missing_of(bool wrong) {
   complete();
   if (!wrong) ibv_post_recv(far.get(), &receive, &bad_receive);
   expect_error("ibv_post_send", near.send("hi", 3, 77), 0);
-  for (const auto until = Clock::now() + std::chrono::milliseconds(20); wrong && Clock::now() < until;) {
+  const auto until = Clock::now() + std::chrono::milliseconds(20);
+  for (int polls = 0; wrong && (polls < 1000 || Clock::now() < until); ++polls) {
     if (ibv_poll_cq(side.cq.get(), 1, &wc) != 0) die("something has completed");
   }
   if (wrong) ibv_post_recv(far.get(), &receive, &bad_receive);  // AT receive-missing
@@ -326,7 +330,7 @@ void receives_reset_of(bool wrong) {
   for (int i = 0; i < 2; ++i) talk.complete();
   expect_error("ibv_post_send", talk.near.send("hi", 3, 77), 0);
   ibv_wc wc{};
-  const bool came = talk.cq.next(wc, std::chrono::milliseconds(1500));
+  const bool came = talk.cq.next(wc, std::chrono::milliseconds(2500));
   if (came == wrong) die("%s message has come", wrong ? "a" : "no");
   if (!wrong) talk.complete();
 }
@@ -387,7 +391,7 @@ void post_ignored_of(bool wrong) {
     complete(2);
   }
   ibv_wc wc{};
-  if (side.cq.next(wc, std::chrono::milliseconds(1500))) die("a request that was refused has completed");
+  if (side.cq.next(wc, std::chrono::milliseconds(2500))) die("a request that was refused has completed");
   near.destroy();
   far.destroy();
   ibv_dereg_mr(mr);

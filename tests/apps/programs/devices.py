@@ -10,7 +10,7 @@ import socket
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
+from support import harness, perftest
 from support.devices import device_table, interfaces
 from support.harness import check, row
 
@@ -144,9 +144,7 @@ def named(bench):
         port = bench.port()
         server, client = (["ibv_rc_pingpong", "-d", name, "-g", 0, "-p", port, "-n", 50] for name in pair)
         bench.pair(server, [*client, "127.0.0.1"], port, options=options)
-    port = bench.port()
-    words = ["ib_write_bw", "-R", "-p", port, "-n", 100, "-d"]
-    bench.pair([*words, "mlx5_0"], [*words, "mlx5_0", "127.0.0.1"], port, options=options)
+    perftest.talk(bench, "ib_write_bw", "-n", 100, "-d", "mlx5_0", options=options)
     wrong = bench.run(["ibv_devices"], status=125, options=("--devices", "lo=a/b"))
     check("'lo=a/b'" in wrong.stderr, "no word of the wrong name")
 

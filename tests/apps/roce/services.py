@@ -75,8 +75,9 @@ def iwarp(bench):
     check(client.status() > 0, "udaddy gets a queue pair for datagrams")
 
 
+# No more messages than the 512 receives that perftest posts: a datagram that finds none is lost, and it waits for ever then.
 for _program in ("ib_send_bw", "ib_send_lat"):
-    for _words in (("-n", 1000), ("-n", 1000, "-s", 1), ("-n", 100, "-e")):
+    for _words in (("-n", 500), ("-n", 500, "-s", 1), ("-n", 100, "-e")):
         add_row(" ".join(str(word) for word in (_program, "-c", "UD", "-R", *_words)),
                 lambda bench, program=_program, words=_words: perftest.one(
                     bench, program, "-c", "UD", *words))

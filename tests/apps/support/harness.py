@@ -23,7 +23,7 @@ import traceback
 
 from support import dissected
 from support.machine import (MARK, Failure, Skip, check, command_line, established, listening, marked_processes,
-                             need_program, need_root, threads, wait_until)
+                             need_program, need_root, wait_until)
 from support.processes import Namespace, Process, describe
 
 STRAYS_GO = 3  # seconds that a program's children may outlive it, as python's forkserver does without uiw too

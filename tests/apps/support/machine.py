@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the machine says of sockets, processes and threads, and how a test waits for it, fails or is skipped."""
+"""What the machine says of sockets and processes, and how a test waits for it, fails or is skipped."""
 
 import os
 import shutil
@@ -112,15 +112,3 @@ def command_line(pid):
             return line.read().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         return "?"
-
-
-def threads(pid):
-    """The names of the threads of a process; uiw's begin with "uiw-" once a connection is made."""
-    names = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/comm") as name:
-                names.append(name.read().strip())
-    except OSError:
-        pass
-    return names

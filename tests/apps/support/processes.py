@@ -14,11 +14,22 @@ OUTPUT_LINES = 60  # of each output stream, shown on failure
 RPING_ENDS = "rdma_get_cm_event: Bad file descriptor\n"
 # What rping says first where a call of its own or its connection has failed.
 RPING_FAILED = re.compile(r"^(rdma_(?!get_cm_event)\w+: |cma event|cma detected)", re.MULTILINE)
+# Behind all that rping has said, `uiw run --check` says what it has found.
+CHECK_SAYS = re.compile(r"^uiw check: .*\n", re.MULTILINE)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _die_with_parent():
     _libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+
+
+def rping_ended_late(stderr):
+    """Whether an rping that has this to say, and the exit status 255, has done all that it was asked for.
+
+    At its end rping closes the event channel while another of its threads may be about to ask it for the next event; where
+    the close comes first, on any adapter, that thread ends the program so.
+    """
+    return CHECK_SAYS.sub("", stderr).endswith(RPING_ENDS) and not RPING_FAILED.search(stderr)
 
 
 class Process:
@@ -57,10 +68,8 @@ class Process:
     def status(self):
         """The exit status, negative for a signal; None while it runs."""
         status = self.popen.poll()
-        # At its end rping closes the event channel while another of its threads may be about to ask it for the next
-        # event; where the close comes first, on any adapter, that thread ends the program so.
-        if status == 255 and "rping" in self.argv and self.stderr.endswith(RPING_ENDS):
-            return 255 if RPING_FAILED.search(self.stderr) else 0
+        if status == 255 and "rping" in self.argv and rping_ended_late(self.stderr):
+            return 0
         return status
 
     def wait(self, timeout):

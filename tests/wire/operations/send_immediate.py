@@ -394,7 +394,7 @@ def then_disconnects(bench):
 @row("not known yet: a peer that has been silent for too long may still say hello")
 def silent_at_first(bench):
     log = pathlib.Path(bench.tmp) / "log"
-    env = {"UIW_STARTUP_TIMEOUT": "200", "UIW_LOG": str(log), "UIW_LOG_LEVEL": "info"}
+    env = {"UIW_STARTUP_TIMEOUT": "2000", "UIW_LOG": str(log), "UIW_LOG_LEVEL": "info"}
     session = Session(bench, initiator=True, p2p="write", env=env)
     session.hear_hello("write")
     session.sut.memory("m", 4096, "lrw", seed=11)

@@ -190,7 +190,7 @@ row("in place of the RTR a Terminate 2/0/07 comes: the program's accept fails", 
 
 def missing(bench, octets, kind="write"):
     """The deadline is that of the start-up, and told as every deadline is."""
-    agreed = Agreed(bench, kind, UIW_STARTUP_TIMEOUT="500")
+    agreed = Agreed(bench, kind, UIW_STARTUP_TIMEOUT="2000")
     try:
         agreed.peer.send(wire.fpdu(READY[kind])[:octets])
     except ConnectionError:  # a slow machine: the deadline was sooner

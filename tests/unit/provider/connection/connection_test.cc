@@ -391,10 +391,15 @@ TEST_CASE("connection: a timer of an earlier session does nothing in the next on
     rig.connect();
   }
   rig.post(1);
+  std::byte octet;
+  const auto has_come = [&] { return ::recv(rig.peer.fd(), &octet, 1, MSG_PEEK | MSG_DONTWAIT) == 1; };
+  if (same) {
+    CHECK(eventually(has_come));
+    return;
+  }
   // Behind the two times that the timer needs.
   std::atomic<bool> late{false};
   provider::CmLoop::instance().after(std::chrono::milliseconds(200), [&] { late = true; });
   REQUIRE(eventually([&] { return late.load(); }));
-  std::byte octet;
-  CHECK((::recv(rig.peer.fd(), &octet, 1, MSG_PEEK | MSG_DONTWAIT) == 1) == same);
+  CHECK_FALSE(has_come());
 }
