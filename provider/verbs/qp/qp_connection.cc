@@ -123,7 +123,6 @@ int Qp::attach(TcpStream& socket, const Attachment& attachment) {
     return ENOMEM;
   }
   const std::uint32_t ord = connection_.transmitter().limit_ord(ord_limit_);
-  compare_read_depths();
   if (follows_infiniband() && state() == IBV_QPS_SQD) connection_.transmitter().hold_from(drain_to_);
   connection_.deny(denied_rights_);
   Engine& engine = qp_.context->engine();
@@ -142,6 +141,7 @@ int Qp::attach(TcpStream& socket, const Attachment& attachment) {
     qp_.state = IBV_QPS_RTS;
   }
   connection_.begin();
+  compare_read_depths();
   peer_psn_ = attachment.peer_psn;
   engine.counters().add(PortCounter::connections);
   connection_.wait_for_first_message(attachment.first_by_owner);

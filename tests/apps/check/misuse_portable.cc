@@ -49,18 +49,20 @@ void portable_end_of(bool wrong) {
   if (!wrong) talk.complete();
 }
 
-// More Reads at once than the peer takes.
-void portable_reads_of(bool wrong) {
+// More Reads at once than the peer takes. `late`: the queue pairs connect when this end has said how many it makes;
+// else before or after.
+void portable_reads_of(bool wrong, bool late) {
   Side side;
-  ManualQp near(side.rnic, side.cq, {.inline_data = 64});  // AT portable-reads
+  ManualQp near(side.rnic, side.cq, {.inline_data = 64});  // AT portable-reads AT portable-reads-late
   ManualQp far(side.rnic, side.cq, {});
   near.to_init();
   near.to_rtr(far.place());
+  if (late) near.to_rts();
   Manners few;
   few.reads_held = wrong ? 4 : 8;
   far.to_init();
   to_rtr(far.get(), side.rnic, near.place(), few);
-  near.to_rts();
+  if (!late) near.to_rts();
   far.to_rts();
   char octet = 0;
   ibv_mr* const mr = reg(side.rnic.pd(), &octet, 1, IBV_ACCESS_LOCAL_WRITE);
@@ -95,9 +97,13 @@ void portable_words_of(bool wrong) {
 }  // namespace
 
 Misuses misuses_elsewhere() {
-  return {{"portable-size", portable_size_of},   {"portable-atomic", portable_atomic_of},
-          {"portable-read", portable_read_of},   {"portable-reads", portable_reads_of},
-          {"portable-words", portable_words_of}, {"portable-end", portable_end_of}};
+  return {{"portable-size", portable_size_of},
+          {"portable-atomic", portable_atomic_of},
+          {"portable-read", portable_read_of},
+          {"portable-reads", [](bool wrong) { portable_reads_of(wrong, false); }},
+          {"portable-reads-late", [](bool wrong) { portable_reads_of(wrong, true); }},
+          {"portable-words", portable_words_of},
+          {"portable-end", portable_end_of}};
 }
 
 }  // namespace apps
