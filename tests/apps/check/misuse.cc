@@ -394,7 +394,8 @@ int main(int argc, char** argv) {
   cases["child-opens-anew_right"] = apps::child_opens_anew;
   cases["two-batches_right"] = apps::two_batches;
   cases["order-posted-early"] = apps::show_posted_too_early;
-  cases["order-seen-in-part"] = apps::count_seen_in_part;
+  cases["order-seen-in-part"] = [] { apps::count_seen_in_part(100'000); };
+  cases["order-seen-whole"] = [] { apps::count_seen_in_part(100); };
   cases["order-pointer-first"] = [] { apps::count_pointer_first(false); };
   cases["order-pointer-first_right"] = [] { apps::count_pointer_first(true); };
   return apps::run_case(argc, argv, cases);

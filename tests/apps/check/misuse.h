@@ -78,7 +78,7 @@ Misuses misuses_elsewhere();  // what not every adapter has
 // A program that reads a message after it has posted the receive again. Prints what it has read.
 void show_posted_too_early();
 // A program that counts on the order in which the octets of an RDMA Write are placed. Prints how often it was wrong.
-void count_seen_in_part();
+void count_seen_in_part(int messages);
 // A program that counts on the order of Writes by two queue pairs, or waits for the first. Prints how often the second
 // came first.
 void count_pointer_first(bool waits);
