@@ -276,8 +276,9 @@ std::vector<std::string> find_names(const std::string& own) {
   return names;
 }
 
-// Whether the process with this socket name is stopped, by a signal or by a debugger (proc(5): the states T and t). A
-// process of another PID namespace is not found by its number, or another one is, which is then waited for less long.
+// Whether the process with this socket name is stopped, by a signal or by a debugger (proc(5): the states T and t). The
+// PID in the name is that of the process's own PID namespace. In another one it names no process or another one; if
+// that one is stopped, the process that is asked gets only kLateTime to answer.
 bool is_stopped(const std::string& name) {
   const std::size_t begin = prefix_of(::geteuid()).size();
   const std::string pid = name.substr(begin, name.find('/', begin) - begin);

@@ -96,6 +96,7 @@ def sweep(bench, server, client, faulty, start, every, settings):
         check(good, f"without a fault: {wrong}\n{said}")
 
     perftest.patient(bench, undisturbed)
+    bench.processes.clear()
     extent = [] if bench.settings.get("FAULTS") == "all" else ["--sites"]
     if "FAULTS" in bench.settings:
         start, every = 0, 1
@@ -106,8 +107,8 @@ def sweep(bench, server, client, faulty, start, every, settings):
     bad, met, well = [], 0, 0
     for function, error, nth in points:
         ends.asked("--function", function, "--error", error, "--nth", nth)
-        bench.processes.clear()
         wrong, good, said = ends.talk(port)
+        bench.processes.clear()
         place = ends.asked("--result").strip()
         met += bool(place)
         well += good

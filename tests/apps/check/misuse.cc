@@ -252,7 +252,7 @@ void not_acknowledged_of(bool wrong) {
   std::thread late([&] {
     if (!wrong) return;
     // The fault is that it takes this long.
-    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    std::this_thread::sleep_for(kLate);
     ibv_ack_cq_events(cq, 1);
   });
   ibv_destroy_cq(cq);  // AT not-acknowledged

@@ -2,6 +2,7 @@
 // What the cases of uiw_misuse have in common.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -10,6 +11,8 @@
 namespace apps {
 
 constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+// The check looks at what waits after a second: how long a case waits that is to be found then.
+constexpr std::chrono::milliseconds kLate{2500};
 
 // Memory of two queue pairs that are connected: `own` of the one that posts, `peers` of the other.
 struct Talk : ManualPair {
@@ -77,7 +80,8 @@ Misuses misuses_elsewhere();  // what not every adapter has
 
 // A program that reads a message after it has posted the receive again. Prints what it has read.
 void show_posted_too_early();
-// A program that counts on the order in which the octets of an RDMA Write are placed. Prints how often it was wrong.
+// A program that counts on the order in which the octets of an RDMA Write are placed. Stops at the first message for
+// which it was wrong, and prints whether there was one: 0 or 1.
 void count_seen_in_part(int messages);
 // A program that counts on the order of Writes by two queue pairs, or waits for the first. Prints how often the second
 // came first.

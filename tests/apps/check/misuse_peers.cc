@@ -31,7 +31,8 @@ void sink_written_of(bool wrong) {
   }
 }
 
-// The message is there, and so is one behind it: the first one was taken note of. Its completion has not been polled.
+// The message is there, and its completion has not been polled. The check has noted the message's octets once the next
+// message is there, too.
 void message_written_of(bool wrong) {
   Talk talk;
   Receive receive(talk.peers, 64, talk.peers_mr), second(talk.peers + 64, 8, talk.peers_mr);
@@ -186,8 +187,6 @@ void gone_refused_of(bool wrong) { refused_of(wrong, kAll, 0, true); }
 
 // ---- Events ----
 
-constexpr std::chrono::milliseconds kLate{2500};  // after the check has looked
-
 // Two queue pairs that are connected, each with a completion queue and a channel of its own.
 struct Sleepers {
   const Rnic rnic{g_host};
@@ -330,7 +329,7 @@ void receives_reset_of(bool wrong) {
   for (int i = 0; i < 2; ++i) talk.complete();
   expect_error("ibv_post_send", talk.near.send("hi", 3, 77), 0);
   ibv_wc wc{};
-  const bool came = talk.cq.next(wc, std::chrono::milliseconds(2500));
+  const bool came = talk.cq.next(wc, kLate);
   if (came == wrong) die("%s message has come", wrong ? "a" : "no");
   if (!wrong) talk.complete();
 }
@@ -391,7 +390,7 @@ void post_ignored_of(bool wrong) {
     complete(2);
   }
   ibv_wc wc{};
-  if (side.cq.next(wc, std::chrono::milliseconds(2500))) die("a request that was refused has completed");
+  if (side.cq.next(wc, kLate)) die("a request that was refused has completed");
   near.destroy();
   far.destroy();
   ibv_dereg_mr(mr);

@@ -49,8 +49,8 @@ void portable_end_of(bool wrong) {
   if (!wrong) talk.complete();
 }
 
-// More Reads at once than the peer takes. `late`: the queue pairs connect when this end has said how many it makes;
-// else before or after.
+// More Reads at once than the peer takes. With `late` the queue pairs connect after the step to RTS, which says how
+// many Reads this end makes; without it they mostly connect before that step.
 void portable_reads_of(bool wrong, bool late) {
   Side side;
   ManualQp near(side.rnic, side.cq, {.inline_data = 64});  // AT portable-reads AT portable-reads-late

@@ -66,7 +66,7 @@ void reconnected_of(bool wrong) {
     expect_error("ibv_post_send", near.send("hi", 3, 77), 0);
     ibv_wc wc{};
     for (int i = 0; i < 2; ++i) {
-      const bool came = side.cq.next(wc, std::chrono::milliseconds(2500));
+      const bool came = side.cq.next(wc, kLate);
       if (came == (wrong && time == 1)) die("%s has come", came ? "something" : "nothing");
       if (!came) break;
     }
